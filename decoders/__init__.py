@@ -1,0 +1,1 @@
+"""Decoding engine: standard, speculative and hybrid rows in one continuous batch."""

@@ -1,0 +1,1 @@
+"""The decision log: two durable records per request."""

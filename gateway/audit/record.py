@@ -1,0 +1,107 @@
+"""The two records of one request: `DecisionRecord` before the first token, `OutcomeRecord` at the end."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from gateway.types import (
+    Caller,
+    ChatRequest,
+    Decision,
+    Execution,
+    FinishReason,
+    Sampling,
+    Signals,
+)
+
+SCHEMA_VERSION = 1
+
+
+class RequestFacts(msgspec.Struct, frozen=True):
+    """What the log keeps of a request: facts and a digest, no text."""
+
+    endpoint: str
+    model: str
+    stream: bool
+    n: int
+    prompt_tokens: int
+    digest: str
+    """SHA-256 of the raw body, in hex."""
+    has_tools: bool
+    response_format: str
+    requested_mode: str | None
+
+    @classmethod
+    def of(cls, request: ChatRequest, prompt_tokens: int) -> RequestFacts:
+        """The facts of ``request``."""
+        return cls(
+            endpoint="completions" if request.prompt is not None else "chat.completions",
+            model=request.model,
+            stream=request.stream,
+            n=request.n,
+            prompt_tokens=prompt_tokens,
+            digest=hashlib.sha256(request.body).hexdigest(),
+            has_tools=request.has_tools,
+            response_format=request.response_format,
+            requested_mode=request.requested_mode and request.requested_mode.value,
+        )
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Written durably before anything is generated."""
+
+    decision_id: str
+    request_id: str
+    created_at: float
+    """Seconds since the epoch, UTC."""
+    caller: Caller
+    request: RequestFacts
+    signals: Signals
+    decision: Decision
+    sampling: Sampling
+    """As decoded: limits applied, seed set."""
+    backend: str
+    schema_version: int = SCHEMA_VERSION
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Wall-clock durations in seconds."""
+
+    classify: float = 0.0
+    decide: float = 0.0
+    record: float = 0.0
+    first_token: float | None = None
+    """From arrival to the first chunk with text; None when there was none."""
+    total: float = 0.0
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Written once per decision, whether generation succeeded, failed or was cancelled."""
+
+    decision_id: str
+    finished_at: float
+    finish_reasons: tuple[FinishReason, ...]
+    """One a choice, in order."""
+    execution: Execution
+    timings: Timings
+    attestation: str
+    """``ok`` or ``attestation_failed``; see `attest`."""
+    error: str | None = None
+    """Error code and message when it failed."""
+    interrupted: bool = False
+    """True on a record that closes a request which a crash had left open."""
+    schema_version: int = SCHEMA_VERSION
+
+
+def attest(decision: Decision, execution: Execution) -> str:
+    """Whether what ran is what was decided: a banned mode must not show one proposed draft token."""
+    if execution.mode is not None and execution.mode != decision.mode:
+        return "attestation_failed"
+    if decision.draft is None and execution.num_draft_tokens > 0:
+        return "attestation_failed"
+    first = execution.first_draft_position
+    if first is not None and first < decision.standard_first:
+        return "attestation_failed"
+    return "ok"

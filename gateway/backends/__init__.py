@@ -1,0 +1,1 @@
+"""Backends: where answers are generated."""

@@ -1,0 +1,65 @@
+"""The seam to whatever generates: a `Backend` makes a prompt ready and turns a `Job` into a `Generation`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gateway.types import ChatRequest, Chunk, Execution, Job, ModelInfo, Prompt
+
+
+class BackendStatus(msgspec.Struct, frozen=True):
+    """Whether a backend can take work now, and how busy it is."""
+
+    ready: bool
+    detail: str = ""
+    running: int = 0
+    queued: int = 0
+
+
+class Generation(Protocol):
+    """One running job: an async iterator of chunks that knows what has really run so far."""
+
+    @property
+    def execution(self) -> Execution:
+        """The counts so far; final once the iterator has ended or `aclose` has returned."""
+        ...
+
+    async def __anext__(self) -> Chunk:
+        """The next chunk; every choice ends with exactly one that has a finish reason."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop the work (it takes effect within one decode step) and settle the counts. Idempotent."""
+        ...
+
+
+class Backend(Protocol):
+    """Where answers are generated."""
+
+    @property
+    def models(self) -> Sequence[ModelInfo]:
+        """The models served here."""
+        ...
+
+    @property
+    def status(self) -> BackendStatus:
+        """Read by health checks and metrics; cheap."""
+        ...
+
+    async def prepare(self, request: ChatRequest) -> Prompt:
+        """Render and tokenize.
+
+        Raises ContextLengthExceeded, UnsupportedParameter or another InvalidRequest.
+        """
+        ...
+
+    async def generate(self, job: Job) -> Generation:
+        """Queue the job. Raises QueueFull or Unavailable; nothing is generated before this is called."""
+        ...
+
+    async def aclose(self) -> None:
+        """Cancel what runs and free the model."""
+        ...

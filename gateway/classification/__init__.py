@@ -1,0 +1,1 @@
+"""Classifiers: producers of signals about a request."""

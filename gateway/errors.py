@@ -1,0 +1,171 @@
+"""Every error a client or operator can meet.
+
+GatewayError
+├── InvalidRequest (400)
+│   ├── UnsupportedParameter
+│   └── ContextLengthExceeded
+├── AuthenticationFailed (401)
+├── PermissionDenied (403)
+│   └── PolicyDenied
+├── ModelNotFound (404)
+├── NotFound (404)
+├── RequestTooLarge (413)
+├── QueueFull (429)
+├── BackendFailed (500)
+└── Unavailable (503)
+    └── AuditUnavailable
+ConfigError             configuration or policy that is wrong; never sent to a client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class GatewayError(Exception):
+    """An error with an HTTP status and the four fields of an OpenAI error object."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+        self.retry_after = retry_after
+        """Seconds after which a retry may succeed, for the ``Retry-After`` header."""
+
+
+class InvalidRequest(GatewayError):
+    """The request's own fault: a wrong value, a missing field, JSON that does not parse."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class UnsupportedParameter(InvalidRequest):
+    """A parameter that means something but that this backend cannot honour."""
+
+    code = "unsupported_parameter"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """Prompt and answer do not fit into the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class AuthenticationFailed(GatewayError):
+    """No API key, or one that nobody has."""
+
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+
+class PermissionDenied(GatewayError):
+    """The caller is known but may not do this."""
+
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
+
+
+class PolicyDenied(PermissionDenied):
+    """A policy rule refused the request."""
+
+    code = "policy_denied"
+
+
+class ModelNotFound(GatewayError):
+    """No backend serves the model that was asked for."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class NotFound(GatewayError):
+    """Nothing is at this address."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class RequestTooLarge(GatewayError):
+    """The body is over the configured limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+class QueueFull(GatewayError):
+    """The engine's bounded queue is full."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message, retry_after=retry_after)
+
+
+class BackendFailed(GatewayError):
+    """Generation broke."""
+
+    status = 500
+    type = "server_error"
+    code = "backend_failed"
+
+
+class Unavailable(GatewayError):
+    """Not ready to generate: still loading, draining or stopped."""
+
+    status = 503
+    type = "server_error"
+    code = "unavailable"
+
+
+class AuditUnavailable(Unavailable):
+    """The decision could not be recorded, so nothing was generated."""
+
+    code = "audit_unavailable"
+
+
+class Problem:
+    """One thing wrong in a file: where, what, and how to fix it."""
+
+    def __init__(
+        self, message: str, *, path: Path | str, line: int = 0, column: int = 0, hint: str = ""
+    ) -> None:
+        self.message = message
+        self.path = str(path)
+        self.line = line
+        self.column = column
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class ConfigError(Exception):
+    """One or more problems in a configuration or policy file, all at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)

@@ -1,0 +1,1 @@
+"""Policies: YAML in, one `Decision` per request out."""

@@ -1,0 +1,281 @@
+"""The nouns that travel through the gateway, as frozen structs. Knows nothing of HTTP, torch or storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Mode(StrEnum):
+    """How an answer is decoded."""
+
+    STANDARD = "standard"
+    SPECULATIVE = "speculative"
+    HYBRID = "hybrid"
+
+
+class FinishReason(StrEnum):
+    """Why generation ended; ``cancelled`` and ``error`` are recorded but never sent to a client."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    TOOL_CALLS = "tool_calls"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+DOMAINS: tuple[str, ...] = (
+    "medical",
+    "legal",
+    "finance",
+    "code",
+    "math_reasoning",
+    "factual_qa",
+    "structured_extraction",
+    "creative_writing",
+    "customer_support",
+    "general_chat",
+)
+"""The domains a classifier gives an independent probability each."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks; worked out from the API key."""
+
+    id: str = "anonymous"
+    team: str | None = None
+    admin: bool = False
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One chat turn: the text of it and the untouched wire object for the chat template."""
+
+    role: str
+    text: str
+    raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """The request's sampling knobs, validated; ``None`` means that the request did not say."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = msgspec.field(default_factory=dict)
+    logprobs: int | None = None
+    """``None``: none wanted; ``k``: the chosen token's and the k most likely ones'."""
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """One request as the gateway understands it. Exactly one of ``messages`` and ``prompt`` is set."""
+
+    model: str
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    n: int = 1
+    stream: bool = False
+    has_tools: bool = False
+    response_format: str = "text"
+    requested_mode: Mode | None = None
+    """From the ``X-Draftgate-Mode`` header."""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Lower-cased request headers, without credentials; for the policy's ``header`` condition."""
+    body: bytes = b""
+    """The raw body, for its digest and for forwarding."""
+
+    def texts(self) -> tuple[str, ...]:
+        """Every piece of text of the request in order (empty for a prompt given as token ids)."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        return tuple(message.text for message in self.messages)
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """One measured fact about a request: ``domain`` = ``medical`` with probability ``score``."""
+
+    name: str
+    value: str
+    score: float
+    source: str
+
+
+class Signals(msgspec.Struct, frozen=True):
+    """All signals of one request, how much of its text they saw, and what went wrong."""
+
+    items: tuple[Signal, ...] = ()
+    scored_tokens: int = 0
+    total_tokens: int = 0
+    """Both in the classifier's own units; equal unless text was left unscored."""
+    classifiers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Classifier name → content hash of its weights or rules."""
+    error: str | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some of the text was not scored."""
+        return self.scored_tokens < self.total_tokens
+
+    def score(self, name: str, value: str) -> float:
+        """The score of one value of one signal; 0.0 where no classifier gave it."""
+        return max(
+            (s.score for s in self.items if s.name == name and s.value == value), default=0.0
+        )
+
+    def top(self, name: str) -> Signal | None:
+        """The value of ``name`` with the highest score, the first of equals."""
+        return max((s for s in self.items if s.name == name), key=lambda s: s.score, default=None)
+
+
+class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which draft source a rule uses and how many tokens it may propose per step."""
+
+    source: str = "suffix"
+    num_speculative_tokens: int = 8
+
+
+class SamplingLimits(msgspec.Struct, frozen=True):
+    """What a rule caps; ``None`` leaves the request's own value."""
+
+    max_temperature: float | None = None
+    max_tokens: int | None = None
+
+
+class RuleTrace(msgspec.Struct, frozen=True):
+    """What became of one rule: did it match, and which conditions held on which values."""
+
+    rule: str
+    kind: str
+    """``ban`` or ``decide``."""
+    matched: bool
+    detail: str
+    """The condition that settled it, for example ``domain medical 0.93 >= 0.10``."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy chose for one request. Pure content: ids and times are the record's."""
+
+    mode: Mode
+    rule: str
+    """Rule id, or ``default``, ``on_classifier_error``, ``on_truncated_input``."""
+    policy: str
+    policy_hash: str
+    reason: str = ""
+    verifier: str = "coupled"
+    draft: Draft | None = None
+    """``None`` exactly when the mode is standard."""
+    standard_first: int = 0
+    content_tokens: Mode = Mode.SPECULATIVE
+    """``standard``: no draft token is proposed where a content token would start or follow."""
+    backend: str | None = None
+    limits: SamplingLimits = SamplingLimits()
+    shadow_rate: float = 0.0
+    deny: str | None = None
+    """The message for the client when the request is refused."""
+    bans: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Banned mode → id of the first rule that bans it."""
+    forced_by: str | None = None
+    """``header`` when the caller's own wish changed the mode."""
+    trace: tuple[RuleTrace, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of one answer."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural-log probability of one emitted token under the target model, before any processor."""
+
+    token: str
+    logprob: float
+    token_bytes: bytes
+    top: tuple[TokenLogprob, ...] = ()
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A piece of one choice of an answer. The last one of a choice carries ``finish_reason``."""
+
+    index: int = 0
+    text: str = ""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+    """On the last chunk of the choice: that choice's own completion tokens."""
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """What the backend really did for one request, counted where it was done; never copied from the decision.
+
+    Sums run over all choices of the request.
+    """
+
+    backend: str = ""
+    model: str = ""
+    mode: Mode | None = None
+    """The mode that ran; ``None`` when nothing ran."""
+    verifier: str | None = None
+    verifier_class: str | None = None
+    """``exact`` or ``lossy``."""
+    usage: Usage = Usage()
+    num_steps: int = 0
+    """Target forward passes that gave at least one token to this request."""
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    accept_counts: tuple[int, ...] = ()
+    """``accept_counts[k]``: drafts of which exactly k tokens were accepted."""
+    drafts_by_source: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Draft source → (proposed, accepted) tokens."""
+    first_draft_position: int | None = None
+    """Smallest output position at which a draft token was proposed."""
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    fingerprint: str = ""
+    """Hash of the model's weights file list, dtype and engine version."""
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    """One model that a backend serves."""
+
+    id: str
+    created: int
+    max_length: int
+    """Context length in tokens, prompt and answer together."""
+    owned_by: str = "draftgate"
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A request made ready for one backend: its length, and whatever that backend keeps for itself."""
+
+    num_tokens: int
+    payload: Any = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """All that a backend needs to generate: the decided request with its final sampling (seed set)."""
+
+    request_id: str
+    request: ChatRequest
+    decision: Decision
+    sampling: Sampling
+    prompt: Prompt
