@@ -1,1 +1,28 @@
-"""Decoding engine: standard, speculative and hybrid rows in one continuous batch."""
+"""Decoding engine: standard, speculative and hybrid rows in one continuous batch.
+
+Useful alone::
+
+    loaded = load("demo")
+    engine = Engine(loaded.model, loaded.tokenizer)
+    mode = Speculative(SuffixDraftSource())
+    request = Request(loaded.tokenizer.encode("def add(a, b):"), SamplingParams(seed=7), mode)
+    print(loaded.tokenizer.decode(engine.generate(request).output_ids))
+"""
+
+from decoders.drafts.suffix import SuffixDraftSource
+from decoders.engine import Engine
+from decoders.loader import load
+from decoders.modes import Hybrid, Speculative, Standard
+from decoders.params import SamplingParams
+from decoders.request import Request
+
+__all__ = [
+    "Engine",
+    "Hybrid",
+    "Request",
+    "SamplingParams",
+    "Speculative",
+    "Standard",
+    "SuffixDraftSource",
+    "load",
+]

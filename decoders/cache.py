@@ -1,0 +1,43 @@
+"""Pre-allocated key/value cache: one slot per sequence, written at per-token positions.
+
+Nothing is ever copied or cropped: how much of a slot is valid is the caller's integer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class SlotCache:
+    """Keys and values of every layer, each [num_slots, num_kv_heads, max_length, head_dim]."""
+
+    def __init__(self, num_slots: int, max_length: int) -> None:
+        self.num_slots = num_slots
+        self.max_length = max_length
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def write(
+        self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
+    ) -> None:
+        """Store ``keys`` and ``values`` [n, num_kv_heads, head_dim] at (slots[i], positions[i])."""
+        if layer not in self._layers:
+            self._layers[layer] = (self._allocate(keys), self._allocate(values))
+        stored_keys, stored_values = self._layers[layer]
+        stored_keys[slots, :, positions] = keys
+        stored_values[slots, :, positions] = values
+
+    def read(self, layer: int, first: int, stop: int, length: int) -> tuple[Tensor, Tensor]:
+        """Views [stop - first, num_kv_heads, length, head_dim] of slots first..stop-1."""
+        keys, values = self._layers[layer]
+        return keys[first:stop, :, :length], values[first:stop, :, :length]
+
+    def _allocate(self, like: Tensor) -> Tensor:
+        # Zeros, not uninitialised memory: a masked position still takes part as 0 × value, and
+        # 0 × NaN is NaN. On CPU, numpy's zeros are pages that cost memory only once they are used.
+        shape = (self.num_slots, like.shape[1], self.max_length, like.shape[2])
+        if like.device.type != "cpu":
+            return torch.zeros(shape, dtype=like.dtype, device=like.device)
+        raw = np.zeros(int(np.prod(shape)) * like.element_size(), dtype=np.uint8)
+        return torch.from_numpy(raw).view(like.dtype).view(shape)

@@ -1,0 +1,1 @@
+"""Draft sources: cheap proposers of the next tokens."""

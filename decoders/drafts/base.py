@@ -1,0 +1,40 @@
+"""The seam to draft sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from decoders.draft import Draft
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What a draft source is told of one sequence."""
+
+    sequence_id: int
+    token_ids: Sequence[int]
+    """Prompt and output so far; grows in place between calls and is never cut."""
+    max_tokens: int
+    """At least 1."""
+
+
+class DraftSource(Protocol):
+    """A proposer of tokens. Called from the engine's thread only, for all rows of a step at once."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft per request, of at most its ``max_tokens``; empty where it has nothing to say.
+
+        A draft must be a function of the sequence's tokens (and its noise) alone, never of the
+        other rows.
+        """
+        ...
+
+    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
+        """What became of the last draft for a sequence."""
+        ...
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has ended; free what is kept for it."""
+        ...

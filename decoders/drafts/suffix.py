@@ -1,0 +1,122 @@
+"""Drafts from the sequence itself: what followed the last time when the text ended like this.
+
+No model runs. The index is a suffix automaton over prompt and output (Blumer et al., "The smallest
+automaton recognizing the subwords of a text", 1985): constant amortised time per token, and the
+longest earlier match is one link away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from decoders.draft import NO_DRAFT, Draft
+from decoders.drafts.base import DraftRequest
+
+
+class SuffixAutomaton:
+    """All substrings of a growing token sequence."""
+
+    def __init__(self) -> None:
+        # Per state: transitions, suffix link, length of its longest string, and where the latest
+        # known occurrence of it ends.
+        self._next: list[dict[int, int]] = [{}]
+        self._link = [-1]
+        self._length = [0]
+        self._end = [-1]
+        self._last = 0
+        self.num_tokens = 0
+
+    def append(self, token_id: int) -> None:
+        """Add one token at the end."""
+        current = self._state(self._length[self._last] + 1, {}, self.num_tokens)
+        state = self._last
+        while state != -1 and token_id not in self._next[state]:
+            self._next[state][token_id] = current
+            state = self._link[state]
+        if state == -1:
+            self._link[current] = 0
+        else:
+            self._link[current] = self._target(state, token_id)
+        self._last = current
+        self.num_tokens += 1
+
+    def match(self) -> tuple[int, int]:
+        """(length, end) of the longest end of the sequence that also stands earlier in it.
+
+        ``end`` is the position of its last token there; length 0 when there is none. The matched
+        place is then moved to the present, so that the next match finds the latest use.
+        """
+        state = self._link[self._last] if self._last else 0
+        if state <= 0:
+            return 0, -1
+        end = self._end[state]
+        self._end[state] = self.num_tokens - 1
+        return self._length[state], end
+
+    def _target(self, state: int, token_id: int) -> int:
+        """The state of the string that ends in ``token_id``, split off its longer neighbours if need be."""
+        target = self._next[state][token_id]
+        if self._length[state] + 1 == self._length[target]:
+            return target
+        clone = self._state(self._length[state] + 1, dict(self._next[target]), self._end[target])
+        self._link[clone] = self._link[target]
+        self._link[target] = clone
+        while state != -1 and self._next[state].get(token_id) == target:
+            self._next[state][token_id] = clone
+            state = self._link[state]
+        return clone
+
+    def _state(self, length: int, transitions: dict[int, int], end: int) -> int:
+        self._next.append(transitions)
+        self._link.append(-1)
+        self._length.append(length)
+        self._end.append(end)
+        return len(self._length) - 1
+
+
+class _Index:
+    """The automaton of one sequence and how its recent drafts fared."""
+
+    def __init__(self) -> None:
+        self.automaton = SuffixAutomaton()
+        self.misses = 0
+
+
+class SuffixDraftSource:
+    """Proposes the continuation of the longest earlier match, longer drafts for longer matches."""
+
+    name = "suffix"
+
+    def __init__(self, *, min_match: int = 2, tokens_per_match: float = 2.0) -> None:
+        if min_match < 1:
+            raise ValueError(f"min_match must be at least 1, not {min_match}")
+        self._min_match = min_match
+        self._tokens_per_match = tokens_per_match
+        self._indexes: dict[int, _Index] = {}
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft per request."""
+        return [self._propose(request) for request in requests]
+
+    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
+        """Ask for a longer match after each draft that was rejected whole."""
+        index = self._indexes.get(sequence_id)
+        if index is not None and num_proposed:
+            index.misses = 0 if num_accepted else index.misses + 1
+
+    def forget(self, sequence_id: int) -> None:
+        """Drop the index of a sequence."""
+        self._indexes.pop(sequence_id, None)
+
+    def _propose(self, request: DraftRequest) -> Draft:
+        index = self._indexes.setdefault(request.sequence_id, _Index())
+        automaton, token_ids = index.automaton, request.token_ids
+        for at in range(automaton.num_tokens, len(token_ids)):
+            automaton.append(token_ids[at])
+        length, end = automaton.match()
+        if length < self._min_match + min(index.misses, 4):
+            return NO_DRAFT
+        count = min(request.max_tokens, int(length * self._tokens_per_match))
+        period = len(token_ids) - 1 - end
+        # A match that reaches into its own continuation repeats with this period.
+        return Draft(tuple(token_ids[end + 1 + i % period] for i in range(count)), self.name)

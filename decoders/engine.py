@@ -1,0 +1,347 @@
+"""The engine: continuous batching of standard, speculative and hybrid rows over one model.
+
+One thread owns the model and repeats four calls: admit, propose, forward, commit. The loop never
+asks which mode a row has; a standard row just has no draft. Knows nothing of policies or HTTP.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decoders.draft import NO_DRAFT, Draft
+from decoders.drafts.base import DraftRequest, DraftSource
+from decoders.models.base import LanguageModel, Row, Tokenizer
+from decoders.params import FinishReason, ParameterError
+from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
+from decoders.sampling import TokenCounts, noise_for, process
+from decoders.sequence import Piece, TokenLogprob, TokenSequence
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One row's part in one step."""
+
+    ticket: Ticket
+    new_ids: tuple[int, ...]
+    """Tokens that go into the cache now, before the draft."""
+    draft: Draft
+    decodes: bool
+    """Whether the step reaches the end of the sequence, so that it emits tokens."""
+
+
+class Engine:
+    """Decodes any number of requests over one model; see `start`, `submit` and `generate`."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        tokenizer: Tokenizer,
+        *,
+        max_queue: int = 64,
+        prefill_chunk_tokens: int = 256,
+    ) -> None:
+        if max_queue < 0 or prefill_chunk_tokens < 1:
+            raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
+        self.model = model
+        self.tokenizer = tokenizer
+        self._max_queue = max_queue
+        self._prefill_chunk_tokens = prefill_chunk_tokens
+        self._free_slots = sorted(range(model.num_slots), reverse=True)
+        self._waiting: deque[Ticket] = deque()
+        self._running: list[Ticket] = []
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._next_number = 0
+
+    # -- callers' side: any thread -----------------------------------------------------------------
+
+    def submit(self, requests: Sequence[Request]) -> list[Ticket]:
+        """Queue all of ``requests`` or none.
+
+        Raises QueueFull, EngineStopped, or ParameterError for a prompt that is empty or too long.
+        """
+        tickets = [self._ticket(request) for request in requests]
+        with self._changed:
+            if self._stopping:
+                raise EngineStopped("the engine is stopped")
+            room = self._max_queue + len(self._free_slots) - len(self._waiting)
+            if len(tickets) > room:
+                raise QueueFull(f"{len(self._waiting)} requests are waiting already")
+            for ticket in tickets:
+                ticket.number = self._next_number
+                self._next_number += 1
+            self._waiting.extend(tickets)
+            self._changed.notify()
+        return tickets
+
+    def check(self, prompt_ids: Sequence[int]) -> None:
+        """Raise ParameterError when no request can have this prompt: PromptTooLong, empty, bad ids."""
+        num_tokens, max_length = len(prompt_ids), self.model.max_length
+        if num_tokens == 0:
+            raise ParameterError("prompt", "is empty")
+        if num_tokens >= max_length:
+            raise PromptTooLong(num_tokens, max_length)
+        if any(not 0 <= token_id < self.model.vocab_size for token_id in prompt_ids):
+            raise ParameterError("prompt", f"has a token id outside 0..{self.model.vocab_size - 1}")
+
+    def generate(self, request: Request) -> TokenSequence:
+        """Decode one request to its end and return its sequence. Raises RuntimeError when it fails."""
+        (ticket,) = self.submit([request])
+        if self._thread is None:
+            while not ticket.done.is_set():
+                self.step()
+        ticket.done.wait()
+        if ticket.error is not None:
+            raise RuntimeError(ticket.error)
+        return ticket.sequence
+
+    @property
+    def num_running(self) -> int:
+        """Rows that hold a slot."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for a slot."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Run the loop in a thread of its own until `stop`."""
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Cancel everything and end the thread. Idempotent."""
+        with self._changed:
+            self._stopping = True
+            for ticket in [*self._waiting, *self._running]:
+                ticket.cancel()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._drop_cancelled()
+
+    # -- the engine's thread -----------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Admit, propose, forward, commit once; False when there was nothing to do."""
+        self._drop_cancelled()
+        self._admit()
+        if not self._running:
+            return False
+        shares: list[_Share] = []
+        try:
+            shares = self._propose()
+            logits = self._forward(shares)
+            self._commit(shares, logits)
+        except Exception as error:  # noqa: BLE001 - whatever broke, no caller may wait for ever
+            self._fail([share.ticket for share in shares] or list(self._running), error)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._running or self._stopping):
+                    self._changed.wait()
+                if self._stopping:
+                    return
+            self.step()
+
+    def _drop_cancelled(self) -> None:
+        with self._changed:
+            waiting = [ticket for ticket in self._waiting if ticket.cancelled]
+            for ticket in waiting:
+                self._waiting.remove(ticket)
+        running = [ticket for ticket in self._running if ticket.cancelled]
+        for ticket in waiting + running:
+            self._finish(ticket, FinishReason.CANCELLED)
+
+    def _admit(self) -> None:
+        with self._changed:
+            while self._waiting and self._free_slots:
+                ticket = self._waiting.popleft()
+                ticket.slot = self._free_slots.pop()
+                self._running.append(ticket)
+                ticket.admitted_at = time.perf_counter()
+                ticket.stats.queue_seconds = ticket.admitted_at - ticket.submitted_at
+
+    def _propose(self) -> list[_Share]:
+        """What each row brings to this step: its next tokens and its draft.
+
+        Rows in prefill share a budget of tokens, so that a long prompt cannot stall the others.
+        """
+        budget = self._prefill_chunk_tokens
+        shares = []
+        drafts = self._drafts([ticket for ticket in self._running if _pending(ticket) == 1])
+        for ticket in self._running:
+            pending = _pending(ticket)
+            count = 1 if pending == 1 else min(pending, budget)
+            if count == 0:
+                continue
+            if pending > 1:
+                budget -= count
+            start = ticket.num_cached
+            shares.append(
+                _Share(
+                    ticket=ticket,
+                    new_ids=tuple(ticket.sequence.token_ids[start : start + count]),
+                    draft=drafts.get(ticket.number, NO_DRAFT),
+                    decodes=count == pending,
+                )
+            )
+        return shares
+
+    def _drafts(self, tickets: Sequence[Ticket]) -> dict[int, Draft]:
+        """Each source is asked once, for all of its rows."""
+        asked: dict[DraftSource, list[tuple[Ticket, DraftRequest]]] = {}
+        for ticket in tickets:
+            sequence = ticket.sequence
+            wanted = ticket.request.mode.source(sequence.num_output_tokens)
+            # The last token of an answer is never a draft's: each step emits one token more.
+            if wanted is not None and sequence.num_remaining_tokens > 1:
+                source, limit = wanted
+                limit = min(limit, sequence.num_remaining_tokens - 1)
+                request = DraftRequest(ticket.number, sequence.token_ids, limit)
+                asked.setdefault(source, []).append((ticket, request))
+        drafts = {}
+        for source, rows in asked.items():
+            for (ticket, _), draft in zip(
+                rows, source.propose([request for _, request in rows]), strict=True
+            ):
+                position = ticket.sequence.num_output_tokens
+                drafts[ticket.number] = ticket.request.mode.admit(draft, position)
+        return drafts
+
+    def _forward(self, shares: Sequence[_Share]) -> Tensor:
+        return self.model.forward(
+            [
+                Row(
+                    slot=share.ticket.slot,
+                    start=share.ticket.num_cached,
+                    token_ids=share.new_ids + share.draft.token_ids,
+                    num_logits=len(share.draft) + 1 if share.decodes else 0,
+                )
+                for share in shares
+            ]
+        )
+
+    @torch.inference_mode()
+    def _commit(self, shares: Sequence[_Share], logits: Tensor) -> None:
+        first = 0
+        for share in shares:
+            share.ticket.num_cached += len(share.new_ids)
+            if share.decodes:
+                count = len(share.draft) + 1
+                self._emit(share, logits[first : first + count])
+                first += count
+
+    def _emit(self, share: _Share, logits: Tensor) -> None:
+        """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
+        ticket, draft = share.ticket, share.draft
+        sequence, request = ticket.sequence, ticket.request
+        if bool(torch.isnan(logits).any()):
+            self._fail([ticket], ArithmeticError("the model's logits are not numbers"))
+            return
+        position = sequence.num_output_tokens
+        scores = process(
+            logits, request.params, self._counts(ticket, logits.device), draft.token_ids
+        )
+        verdict = request.verifier.verify(scores, draft, ticket.noise, position)
+        logprobs = _logprobs(logits, verdict.token_ids, request.params.logprobs)
+        piece, emitted = sequence.extend(verdict.token_ids, logprobs)
+        # The last emitted token is not in the cache yet; accepted draft tokens are.
+        ticket.num_cached = len(sequence.token_ids) - 1
+        if ticket.counts is not None:
+            ticket.counts.add(verdict.token_ids[:emitted])
+        self._count(ticket, draft, position, min(verdict.num_accepted, emitted))
+        if piece.finish_reason is not None:
+            self._release(ticket)
+        ticket.close(piece.finish_reason, piece)
+
+    def _counts(self, ticket: Ticket, device: torch.device) -> TokenCounts | None:
+        if ticket.counts is None and ticket.request.params.penalizes:
+            sequence = ticket.sequence
+            prompt_ids = sequence.token_ids[: sequence.num_prompt_tokens]
+            ticket.counts = TokenCounts(
+                prompt_ids, sequence.output_ids, self.model.vocab_size, device
+            )
+        return ticket.counts
+
+    def _count(self, ticket: Ticket, draft: Draft, position: int, num_accepted: int) -> None:
+        now = time.perf_counter()
+        stats = ticket.stats
+        stats.num_steps += 1
+        if position == 0:
+            ticket.first_token_at = now
+            stats.prefill_seconds = now - ticket.admitted_at
+        stats.decode_seconds = now - ticket.first_token_at
+        if len(draft):
+            stats.record_draft(draft.source, position, len(draft), num_accepted)
+            wanted = ticket.request.mode.source(position)
+            if wanted is not None:
+                wanted[0].observe(ticket.number, len(draft), num_accepted)
+
+    def _fail(self, tickets: Sequence[Ticket], error: Exception) -> None:
+        for ticket in tickets:
+            if not ticket.done.is_set():
+                ticket.error = f"{type(error).__name__}: {error}"
+                self._finish(ticket, FinishReason.ERROR)
+
+    def _finish(self, ticket: Ticket, reason: FinishReason) -> None:
+        ticket.sequence.finish_reason = reason
+        self._release(ticket)
+        ticket.close(reason, Piece(finish_reason=reason))
+
+    def _release(self, ticket: Ticket) -> None:
+        if ticket in self._running:
+            self._running.remove(ticket)
+            self._free_slots.append(ticket.slot)
+            # The lowest slot first, so that attention spans as few idle slots as possible.
+            self._free_slots.sort(reverse=True)
+        wanted = ticket.request.mode.source(ticket.sequence.num_output_tokens)
+        if wanted is not None:
+            wanted[0].forget(ticket.number)
+
+    def _ticket(self, request: Request) -> Ticket:
+        self.check(request.prompt_ids)
+        sequence = TokenSequence(
+            request.prompt_ids,
+            request.params,
+            decode=self.tokenizer.decode,
+            eos_ids=self.tokenizer.eos_ids,
+            max_length=self.model.max_length,
+        )
+        seed = request.params.seed if request.params.seed is not None else secrets.randbits(63)
+        return Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+
+
+def _pending(ticket: Ticket) -> int:
+    """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
+    return len(ticket.sequence.token_ids) - ticket.num_cached
+
+
+def _logprobs(
+    logits: Tensor, token_ids: Sequence[int], count: int | None
+) -> tuple[TokenLogprob, ...]:
+    if count is None:
+        return ()
+    law = logits[: len(token_ids)].log_softmax(dim=-1)
+    top = law.topk(min(count, law.shape[-1]), dim=-1)
+    return tuple(
+        TokenLogprob(
+            token_id=token_id,
+            logprob=law[i, token_id].item(),
+            top=tuple(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True)),
+        )
+        for i, token_id in enumerate(token_ids)
+    )

@@ -1,0 +1,76 @@
+"""The seams to a model and to its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+
+class ModelError(Exception):
+    """A model that cannot be loaded, or that cannot be served exactly. The message says why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sequence's share of a forward pass."""
+
+    slot: int
+    start: int
+    """How many of the sequence's tokens the cache holds; the first new token's position."""
+    token_ids: tuple[int, ...]
+    num_logits: int
+    """Logits are wanted after each of the last ``num_logits`` tokens."""
+
+
+class LanguageModel(Protocol):
+    """A causal language model with a slot of key/value cache for each sequence.
+
+    A slot has no length of its own: `Row.start` says how much of it is valid, so rolling back
+    rejected tokens means passing a smaller start.
+    """
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids that may be emitted (padding of the embedding matrix excluded)."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Tokens one slot holds."""
+        ...
+
+    @property
+    def num_slots(self) -> int:
+        """Sequences that can be in progress at once."""
+        ...
+
+    def forward(self, rows: Sequence[Row]) -> Tensor:
+        """One pass over all rows; float32 logits [sum of num_logits, vocab_size], row after row."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Token ids that end an answer."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text, with the special tokens that the model expects around it."""
+        ...
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation, up to where the assistant's answer begins.
+
+        Raises ParameterError when the model's chat template refuses the messages.
+        """
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of token ids, special tokens left out."""
+        ...

@@ -1,0 +1,92 @@
+"""What a caller hands to the engine, what it gets back to hold, and the reasons for a refusal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from decoders.modes import Mode, Standard
+from decoders.params import FinishReason, ParameterError, SamplingParams
+from decoders.sampling import Noise, TokenCounts
+from decoders.sequence import Piece, TokenSequence
+from decoders.stats import DecodeStats
+from decoders.verify import CoupledVerifier, Verifier
+
+
+class EngineError(Exception):
+    """The engine cannot take the request now."""
+
+
+class QueueFull(EngineError):
+    """The bounded queue has no room for these requests."""
+
+
+class EngineStopped(EngineError):
+    """The engine is not running."""
+
+
+class PromptTooLong(ParameterError):
+    """The prompt leaves no room for one output token."""
+
+    def __init__(self, num_tokens: int, max_length: int) -> None:
+        super().__init__(
+            "prompt",
+            f"has {num_tokens} tokens; with one answer token it must fit into {max_length}",
+        )
+
+
+Listener = Callable[[Piece], None]
+"""Called in the engine's thread with each piece of one answer; must return at once. The last piece
+has a finish reason."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sequence to decode."""
+
+    prompt_ids: Sequence[int]
+    params: SamplingParams = SamplingParams()
+    mode: Mode = field(default_factory=Standard)
+    verifier: Verifier = field(default_factory=CoupledVerifier)
+    listener: Listener | None = None
+    noise: Noise | None = None
+    """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
+
+
+class Ticket:
+    """A request in the engine's hands."""
+
+    def __init__(
+        self, request: Request, sequence: TokenSequence, noise: Noise, number: int
+    ) -> None:
+        self.request = request
+        self.sequence = sequence
+        self.noise = noise
+        self.number = number
+        self.error: str | None = None
+        self.done = threading.Event()
+        self.slot = -1
+        self.num_cached = 0
+        self.counts: TokenCounts | None = None
+        self.cancelled = False
+        self.submitted_at = time.perf_counter()
+        self.admitted_at = 0.0
+        self.first_token_at = 0.0
+
+    @property
+    def stats(self) -> DecodeStats:
+        """The counts so far; final once `done` is set."""
+        return self.sequence.stats
+
+    def cancel(self) -> None:
+        """Drop the row before the engine's next forward pass. Safe from any thread, and repeatable."""
+        self.cancelled = True
+
+    def close(self, reason: FinishReason | None, piece: Piece) -> None:
+        """Tell the listener, and at the end whoever waits."""
+        if self.request.listener is not None:
+            self.request.listener(piece)
+        if reason is not None:
+            self.done.set()

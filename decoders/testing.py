@@ -1,0 +1,187 @@
+"""Helpers for proofs and tests, shipped because extenders need them too.
+
+`TableModel` is a model whose law is a function you write down; `enumerate_law` replays code over
+every branch of every random choice and sums the weights, so that what it emits can be compared with
+what it should, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from decoders.draft import Draft
+from decoders.drafts.base import DraftRequest
+from decoders.models.base import Row
+
+Law = Callable[[tuple[int, ...]], Sequence[float]]
+
+
+class TableModel:
+    """A model of a few tokens: ``law(prefix)`` gives the probabilities of the next token.
+
+    It keeps the tokens of each slot as its cache and believes only those, so a wrong start, slot or
+    rollback changes what it says.
+    """
+
+    def __init__(
+        self, law: Law, vocab_size: int, *, num_slots: int = 4, max_length: int = 64
+    ) -> None:
+        self._law = law
+        self._slots = [[-1] * max_length for _ in range(num_slots)]
+        self.vocab_size = vocab_size
+        self.num_slots = num_slots
+        self.max_length = max_length
+        self.num_forwards = 0
+
+    def forward(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probabilities, float32 [sum of num_logits, vocab_size]."""
+        self.num_forwards += 1
+        logits = []
+        for row in rows:
+            cache = self._slots[row.slot]
+            stop = row.start + len(row.token_ids)
+            cache[row.start : stop] = row.token_ids
+            logits += [
+                self._logits(tuple(cache[: at + 1])) for at in range(stop - row.num_logits, stop)
+            ]
+        return torch.tensor(logits, dtype=torch.float64).reshape(len(logits), self.vocab_size)
+
+    def _logits(self, prefix: tuple[int, ...]) -> list[float]:
+        return [math.log(mass) if mass > 0 else -math.inf for mass in self._law(prefix)]
+
+
+class CharacterTokenizer:
+    """Each token id is one character of ``alphabet``; ``eos_ids`` end an answer and have no text."""
+
+    def __init__(self, alphabet: str, eos_ids: Sequence[int] = ()) -> None:
+        self._alphabet = alphabet
+        self.eos_ids = frozenset(eos_ids)
+
+    def encode(self, text: str) -> list[int]:
+        """One id per character."""
+        return [self._alphabet.index(character) for character in text]
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """All contents, one after the other."""
+        return self.encode("".join(str(message["content"]) for message in messages))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The characters of the ids that are not special."""
+        return "".join(self._alphabet[i] for i in token_ids if i not in self.eos_ids)
+
+
+class ScriptedDraftSource:
+    """Proposes whatever ``script(token_ids, max_tokens)`` returns, and keeps what it was told."""
+
+    name = "scripted"
+
+    def __init__(self, script: Callable[[Sequence[int], int], Sequence[int]]) -> None:
+        self._script = script
+        self.observed: list[tuple[int, int, int]] = []
+        self.forgotten: list[int] = []
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft per request, cut to what was asked for."""
+        return [
+            Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name).first(
+                request.max_tokens
+            )
+            for request in requests
+        ]
+
+    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
+        """Note it."""
+        self.observed.append((sequence_id, num_proposed, num_accepted))
+
+    def forget(self, sequence_id: int) -> None:
+        """Note it."""
+        self.forgotten.append(sequence_id)
+
+
+class Branches:
+    """A source of choices that is replayed once for every combination of outcomes."""
+
+    def __init__(self) -> None:
+        self._path: list[tuple[int, int]] = []  # (outcome taken, number of outcomes)
+        self._depth = 0
+        self.weight = 1.0
+
+    def pick(self, law: Sequence[float]) -> int:
+        """The next outcome in this replay, an index into ``law``; outcomes of mass 0 are left out."""
+        outcomes = [i for i, mass in enumerate(law) if mass > 0]
+        if self._depth == len(self._path):
+            self._path.append((0, len(outcomes)))
+        taken, _ = self._path[self._depth]
+        self._depth += 1
+        self.weight *= law[outcomes[taken]]
+        return outcomes[taken]
+
+    def rewind(self) -> bool:
+        """Go on to the next combination; False when all have been replayed."""
+        while self._path and self._path[-1][0] + 1 == self._path[-1][1]:
+            self._path.pop()
+        self._depth, self.weight = 0, 1.0
+        if not self._path:
+            return False
+        taken, count = self._path[-1]
+        self._path[-1] = (taken + 1, count)
+        return True
+
+
+class EnumeratedNoise:
+    """Noise that takes every outcome in turn, with the weight that the scores give it.
+
+    A choice is made when its outcome is first read, so positions behind a rejected draft token, whose
+    outcomes nobody reads, do not multiply the branches.
+    """
+
+    def __init__(self, branches: Branches) -> None:
+        self._branches = branches
+
+    def choose(self, scores: Tensor, position: int) -> Sequence[int]:
+        """One outcome per row of ``scores`` [n, vocab]."""
+        return _LateChoices(self._branches, scores.to(torch.float64).softmax(dim=-1).tolist())
+
+
+class _LateChoices(Sequence[int]):
+    """Outcomes that are picked when they are read."""
+
+    def __init__(self, branches: Branches, laws: Sequence[Sequence[float]]) -> None:
+        self._branches = branches
+        self._laws = laws
+        self._picked: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._laws)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if index not in self._picked:
+            self._picked[index] = self._branches.pick(self._laws[index])
+        return self._picked[index]
+
+
+def enumerate_law(
+    run: Callable[[EnumeratedNoise], tuple[int, ...]],
+) -> dict[tuple[int, ...], float]:
+    """The exact law of what ``run`` returns, over every branch of every choice it makes."""
+    law: dict[tuple[int, ...], float] = {}
+    branches = Branches()
+    more = True
+    while more:
+        result = run(EnumeratedNoise(branches))
+        law[result] = law.get(result, 0.0) + branches.weight
+        more = branches.rewind()
+    return law

@@ -1,0 +1,226 @@
+"""Serves one model with the engine: one thread decodes, the event loop only passes pieces on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decoders.drafts.base import DraftSource
+from decoders.engine import Engine
+from decoders.gates import ContentTokens, FunctionWords, Gate, StandardFirst
+from decoders.loader import DEMO, LoadedModel, Progress
+from decoders.loader import fetch as fetch_model
+from decoders.loader import load as load_model
+from decoders.models.base import ModelError
+from decoders.modes import Hybrid, Speculative, Standard
+from decoders.modes import Mode as RowMode
+from decoders.params import ParameterError, SamplingParams
+from decoders.request import EngineStopped, PromptTooLong, Request
+from decoders.request import QueueFull as EngineQueueFull
+from decoders.verify import Verifier
+from gateway import extensions
+from gateway.backends.base import BackendStatus
+from gateway.backends.local.generation import LocalGeneration
+from gateway.errors import (
+    ConfigError,
+    ContextLengthExceeded,
+    InvalidRequest,
+    Problem,
+    QueueFull,
+    Unavailable,
+)
+from gateway.types import (
+    ChatRequest,
+    Decision,
+    Job,
+    Message,
+    Mode,
+    ModelInfo,
+    Prompt,
+    Sampling,
+)
+
+
+class LocalBackend:
+    """Serves one model on this machine."""
+
+    def __init__(
+        self,
+        *,
+        model: str = DEMO,
+        name: str | None = None,
+        dtype: str = "auto",
+        device: str = "auto",
+        num_slots: int = 8,
+        max_length: int = 4096,
+        max_queue: int = 64,
+        prefill_chunk_tokens: int = 256,
+        threads: int | None = None,
+        cache: str | None = None,
+    ) -> None:
+        """Load the model and start the engine; ``name`` is what clients call it.
+
+        Raises ConfigError when the model cannot be loaded or served exactly.
+        """
+        if threads is not None:
+            torch.set_num_threads(threads)
+        try:
+            self._loaded = load_model(
+                model,
+                dtype=dtype,
+                device=device,
+                num_slots=num_slots,
+                max_length=max_length,
+                cache_dir=Path(cache) if cache else None,
+            )
+            self._engine = Engine(
+                self._loaded.model,
+                self._loaded.tokenizer,
+                max_queue=max_queue,
+                prefill_chunk_tokens=prefill_chunk_tokens,
+            )
+        except (ModelError, ValueError) as error:
+            raise _config_error(error) from error
+        self._name = name or self._loaded.name
+        self._function_words = FunctionWords(_pieces(self._loaded))
+        self._sources: dict[str, DraftSource] = {}
+        self._num_slots = num_slots
+        self._closed = False
+        self.models: Sequence[ModelInfo] = (
+            ModelInfo(self._name, self._loaded.created, self._loaded.model.max_length),
+        )
+        self._engine.start()
+
+    @property
+    def status(self) -> BackendStatus:
+        """Ready until closed; the model is loaded on construction."""
+        return BackendStatus(
+            ready=not self._closed,
+            detail="closed" if self._closed else "",
+            running=self._engine.num_running,
+            queued=self._engine.num_waiting,
+        )
+
+    async def prepare(self, request: ChatRequest) -> Prompt:
+        """Render the chat template and tokenize, off the event loop."""
+        token_ids = await asyncio.to_thread(self._encode, request)
+        return Prompt(len(token_ids), token_ids)
+
+    async def generate(self, job: Job) -> LocalGeneration:
+        """Hand one row per choice to the engine, all or none."""
+        generation = LocalGeneration(self._name, self._loaded, job.prompt.num_tokens)
+        mode = self._mode(job.decision)
+        verifier: Verifier = extensions.load("verifiers", job.decision.verifier)()
+        requests = [
+            Request(
+                prompt_ids=job.prompt.payload,
+                params=_params(job.sampling, choice),
+                mode=mode,
+                verifier=verifier,
+                listener=generation.listener(choice),
+            )
+            for choice in range(job.request.n)
+        ]
+        try:
+            generation.tickets = self._engine.submit(requests)
+        except EngineQueueFull as error:
+            wait = 1 + self._engine.num_waiting // self._num_slots
+            raise QueueFull(f"The queue is full: {error}.", retry_after=wait) from error
+        except EngineStopped as error:
+            raise Unavailable("The engine is shutting down.", retry_after=5) from error
+        return generation
+
+    async def aclose(self) -> None:
+        """Cancel every row and end the engine's thread. Idempotent."""
+        self._closed = True
+        await asyncio.to_thread(self._engine.stop)
+
+    def _encode(self, request: ChatRequest) -> list[int]:
+        tokenizer, model = self._loaded.tokenizer, self._loaded.model
+        try:
+            if isinstance(request.prompt, tuple):
+                token_ids = list(request.prompt)
+            elif request.prompt is not None:
+                token_ids = tokenizer.encode(request.prompt)
+            else:
+                token_ids = tokenizer.encode_chat([_turn(turn) for turn in request.messages])
+            self._engine.check(token_ids)
+            _params(request.sampling, 0)
+        except PromptTooLong as error:
+            raise ContextLengthExceeded(
+                f"The prompt has {len(token_ids)} tokens; this model's context holds "
+                f"{model.max_length}, of which at least one is for the answer.",
+                param="messages" if request.prompt is None else "prompt",
+            ) from error
+        except ParameterError as error:
+            raise InvalidRequest(f"{error}.", param=error.param) from error
+        if unknown := [i for i in request.sampling.logit_bias if i >= model.vocab_size]:
+            raise InvalidRequest(
+                f"logit_bias names token {unknown[0]}; this model has tokens 0 to "
+                f"{model.vocab_size - 1}.",
+                param="logit_bias",
+            )
+        return token_ids
+
+    def _mode(self, decision: Decision) -> RowMode:
+        if decision.mode is Mode.STANDARD or decision.draft is None:
+            return Standard()
+        source = self._source(decision.draft.source)
+        count = decision.draft.num_speculative_tokens
+        if decision.mode is Mode.SPECULATIVE:
+            return Speculative(source, count)
+        gates: list[Gate] = [StandardFirst(decision.standard_first)]
+        if decision.content_tokens is Mode.STANDARD:
+            gates.append(ContentTokens(self._function_words))
+        return Hybrid(source, gates, count)
+
+    def _source(self, name: str) -> DraftSource:
+        if name not in self._sources:
+            self._sources[name] = extensions.load("draft_sources", name)()
+        return self._sources[name]
+
+
+def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:
+    """Make ``model`` ready to be loaded; returns the folder or hub id. Raises ConfigError."""
+    try:
+        return fetch_model(model, cache_dir=cache, progress=progress)
+    except ModelError as error:
+        raise _config_error(error) from error
+
+
+def _config_error(error: Exception) -> ConfigError:
+    return ConfigError([Problem(str(error), path="model")])
+
+
+def _pieces(loaded: LoadedModel) -> list[str]:
+    token_ids = range(loaded.model.vocab_size)
+    return [
+        loaded.tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids
+    ]
+
+
+def _turn(message: Message) -> Mapping[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    return {**message.raw, "role": role, "content": message.text}
+
+
+def _params(sampling: Sampling, choice: int) -> SamplingParams:
+    """The row's parameters; each further choice has the next seed."""
+    return SamplingParams(
+        logit_bias=sampling.logit_bias,
+        repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        temperature=sampling.temperature,
+        min_p=sampling.min_p,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=sampling.stop,
+        seed=None if sampling.seed is None else sampling.seed + choice,
+        logprobs=sampling.logprobs,
+    )

@@ -1,0 +1,136 @@
+"""One job in the engine's hands, as an async iterator of chunks, and the account of what ran."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from decoders.loader import LoadedModel
+from decoders.params import FinishReason as RowFinishReason
+from decoders.request import Ticket
+from decoders.sequence import Piece
+from decoders.sequence import TokenLogprob as RowLogprob
+from decoders.stats import DecodeStats
+from gateway.errors import BackendFailed, Unavailable
+from gateway.types import Chunk, Execution, FinishReason, Mode, TokenLogprob, Usage
+
+
+class LocalGeneration:
+    """The rows of one job, as an async iterator of chunks."""
+
+    def __init__(self, name: str, loaded: LoadedModel, num_prompt_tokens: int) -> None:
+        self.tickets: list[Ticket] = []
+        self._name = name
+        self._loaded = loaded
+        self._num_prompt_tokens = num_prompt_tokens
+        self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._finished = 0
+
+    def listener(self, choice: int) -> Callable[[Piece], None]:
+        """What the engine's thread calls with each piece of one choice."""
+
+        def listen(piece: Piece) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._pieces.put_nowait, (choice, piece))
+
+        return listen
+
+    @property
+    def execution(self) -> Execution:
+        """The engine's own counts, summed over the choices."""
+        stats = [ticket.stats for ticket in self.tickets]
+        return Execution(
+            backend="local",
+            model=self._name,
+            mode=Mode(self.tickets[0].request.mode.name) if self.tickets else None,
+            verifier=self.tickets[0].request.verifier.name if self.tickets else None,
+            verifier_class=_verifier_class(self.tickets),
+            usage=Usage(self._num_prompt_tokens, sum(s.num_output_tokens for s in stats)),
+            num_steps=sum(s.num_steps for s in stats),
+            num_drafts=sum(s.num_drafts for s in stats),
+            num_draft_tokens=sum(s.num_draft_tokens for s in stats),
+            num_accepted_tokens=sum(s.num_accepted_tokens for s in stats),
+            accept_counts=_accept_counts(stats),
+            drafts_by_source=_by_source(stats),
+            first_draft_position=min(
+                (s.first_draft_position for s in stats if s.first_draft_position is not None),
+                default=None,
+            ),
+            queue_seconds=max((s.queue_seconds for s in stats), default=0.0),
+            prefill_seconds=max((s.prefill_seconds for s in stats), default=0.0),
+            decode_seconds=max((s.decode_seconds for s in stats), default=0.0),
+            fingerprint=self._loaded.fingerprint,
+        )
+
+    def __aiter__(self) -> LocalGeneration:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """The next chunk. Raises BackendFailed or Unavailable when the engine gave up."""
+        while self._finished < len(self.tickets):
+            choice, piece = await self._next()
+            if piece.finish_reason is RowFinishReason.ERROR:
+                raise BackendFailed(f"Decoding failed: {self.tickets[choice].error}.")
+            if piece.finish_reason is RowFinishReason.CANCELLED:
+                raise Unavailable("The engine stopped before the answer was complete.")
+            if piece.text or piece.logprobs or piece.finish_reason is not None:
+                return self._chunk(choice, piece)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel the rows that still run, and wait until the engine has let go of them."""
+        for ticket in self.tickets:
+            ticket.cancel()
+        while self._finished < len(self.tickets):
+            await self._next()
+
+    async def _next(self) -> tuple[int, Piece]:
+        choice, piece = await self._pieces.get()
+        if piece.finish_reason is not None:
+            self._finished += 1
+        return choice, piece
+
+    def _chunk(self, choice: int, piece: Piece) -> Chunk:
+        ended = piece.finish_reason is not None
+        num_tokens = self.tickets[choice].stats.num_output_tokens
+        wanted = self.tickets[choice].request.params.logprobs is not None
+        return Chunk(
+            index=choice,
+            text=piece.text,
+            logprobs=tuple(self._logprob(entry) for entry in piece.logprobs) if wanted else None,
+            finish_reason=FinishReason(piece.finish_reason.value) if piece.finish_reason else None,
+            usage=Usage(self._num_prompt_tokens, num_tokens) if ended else None,
+        )
+
+    def _logprob(self, entry: RowLogprob) -> TokenLogprob:
+        return TokenLogprob(
+            *self._token(entry.token_id, entry.logprob),
+            top=tuple(TokenLogprob(*self._token(*likely)) for likely in entry.top),
+        )
+
+    def _token(self, token_id: int, logprob: float) -> tuple[str, float, bytes]:
+        raw = self._loaded.tokenizer.token_bytes(token_id)
+        return raw.decode(errors="replace"), logprob, raw
+
+
+def _verifier_class(tickets: Sequence[Ticket]) -> str | None:
+    if not tickets:
+        return None
+    return "exact" if tickets[0].request.verifier.exact else "lossy"
+
+
+def _accept_counts(stats: Sequence[DecodeStats]) -> tuple[int, ...]:
+    longest = max((len(s.accept_counts) for s in stats), default=0)
+    return tuple(
+        sum(s.accept_counts[k] for s in stats if k < len(s.accept_counts)) for k in range(longest)
+    )
+
+
+def _by_source(stats: Sequence[DecodeStats]) -> dict[str, tuple[int, int]]:
+    total: dict[str, tuple[int, int]] = {}
+    for entry in stats:
+        for source, (proposed, accepted) in entry.by_source.items():
+            before = total.get(source, (0, 0))
+            total[source] = (before[0] + proposed, before[1] + accepted)
+    return total

@@ -1,0 +1,164 @@
+"""The processors give the documented laws, and the noise is a pure function of its keys."""
+
+import math
+
+import pytest
+import torch
+
+from decoders.params import SamplingParams
+from decoders.sampling import (
+    Greedy,
+    GumbelNoise,
+    TokenCounts,
+    gumbel,
+    noise_for,
+    process,
+    random_bits,
+)
+
+CPU = torch.device("cpu")
+GOLDEN_BITS = [
+    [5876733520225071, 6315957190297641, 3486904274089342],
+    [2488090916427887, 1944370228470169, 7918266355572978],
+]
+
+
+def law(logits, **params):
+    return process(torch.tensor([logits]), SamplingParams(**params)).softmax(-1)[0].tolist()
+
+
+def logs(*probabilities):
+    return [math.log(p) for p in probabilities]
+
+
+def test_temperature_divides_the_logits():
+    assert law(logs(0.8, 0.2), temperature=2.0) == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_top_k_keeps_the_most_likely_and_renormalises():
+    assert law(logs(0.5, 0.3, 0.2), top_k=2) == pytest.approx([0.625, 0.375, 0])
+
+
+def test_top_k_keeps_ties_with_the_last_token_kept():
+    assert law(logs(0.4, 0.2, 0.2, 0.2), top_k=2) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_the_mass():
+    assert law(logs(0.5, 0.3, 0.2), top_p=0.5) == pytest.approx([1, 0, 0])
+    assert law(logs(0.5, 0.3, 0.2), top_p=0.51) == pytest.approx([0.625, 0.375, 0])
+
+
+def test_top_p_over_a_wide_vocabulary_equals_a_full_sort():
+    """The nucleus may be wider than the candidates that are looked at first."""
+    logits = torch.linspace(0, 1, 5000).flip(0)
+    kept = (process(logits.unsqueeze(0), SamplingParams(top_p=0.9))[0] > -math.inf).sum().item()
+    mass = logits.softmax(0).cumsum(0)
+
+    assert kept == (mass < 0.9).sum().item() + 1
+    assert kept > 256
+
+
+def test_min_p_is_relative_to_the_most_likely_token():
+    assert law(logs(0.5, 0.3, 0.2), min_p=0.5) == pytest.approx([0.625, 0.375, 0])
+
+
+def test_min_p_applies_after_temperature():
+    assert law(logs(0.8, 0.2), temperature=2.0, min_p=0.4) == pytest.approx([2 / 3, 1 / 3])
+    assert law(logs(0.8, 0.2), min_p=0.4) == pytest.approx([1, 0])
+
+
+def test_logit_bias_adds_and_can_ban():
+    assert law(logs(0.5, 0.5), logit_bias={0: math.log(3)}) == pytest.approx([0.75, 0.25])
+    assert law(logs(0.5, 0.5), logit_bias={0: -math.inf}) == pytest.approx([0, 1])
+
+
+def test_a_bias_on_a_token_beyond_the_vocabulary_changes_nothing():
+    assert law(logs(0.5, 0.5), logit_bias={7: 5.0}) == pytest.approx([0.5, 0.5])
+
+
+def test_processing_leaves_the_raw_logits_alone():
+    """Log-probabilities are reported from the raw logits."""
+    logits = torch.tensor([logs(0.5, 0.3, 0.2)])
+    before = logits.clone()
+    counts = TokenCounts([0], [1], 3, CPU)
+
+    process(
+        logits,
+        SamplingParams(logit_bias={0: 3.0}, presence_penalty=1, top_k=2, repetition_penalty=2),
+        counts,
+    )
+
+    assert torch.equal(before, logits)
+
+
+def test_penalties_see_the_draft_tokens_before_each_position():
+    counts = TokenCounts([], [0], 3, CPU)
+    params = SamplingParams(frequency_penalty=0.5, presence_penalty=0.25)
+
+    scores = process(torch.zeros(3, 3), params, counts, [1, 1])
+
+    expected = [[-0.75, 0, 0], [-0.75, -0.75, 0], [-0.75, -1.25, 0]]
+    assert scores.tolist() == expected
+
+
+def test_repetition_penalty_covers_the_prompt_and_both_signs():
+    counts = TokenCounts([0], [1], 3, CPU)
+
+    scores = process(torch.tensor([[2.0, -2.0, 2.0]]), SamplingParams(repetition_penalty=2), counts)
+
+    assert scores.tolist() == [[1.0, -4.0, 2.0]]
+
+
+def test_the_bits_are_splitmix64():
+    """Golden values: a change of the generator would make every logged seed unreplayable."""
+    assert random_bits(0, 0, 2, 3, CPU).tolist() == GOLDEN_BITS
+
+
+def test_noise_depends_on_seed_position_and_token_alone():
+    together = gumbel(7, 10, 4, 1000, CPU)
+
+    assert torch.equal(together[2:3], gumbel(7, 12, 1, 1000, CPU))
+    assert torch.equal(together[:, :10], gumbel(7, 10, 4, 10, CPU))
+    assert not torch.equal(together, gumbel(8, 10, 4, 1000, CPU))
+    assert not torch.equal(together[0], together[1])
+
+
+def test_seeds_differ_by_their_64_bits():
+    scores = torch.zeros(1, 1000)
+
+    chosen = {GumbelNoise(seed).choose(scores, 0)[0] for seed in range(50)}
+
+    assert len(chosen) > 40
+    assert GumbelNoise(-1).choose(scores, 0) == GumbelNoise((1 << 64) - 1).choose(scores, 0)
+    assert GumbelNoise(3).choose(scores, 0) == GumbelNoise(3 + (1 << 64)).choose(scores, 0)
+
+
+def test_the_noise_is_standard_gumbel():
+    """Fixed seed, so this cannot flicker; the bounds are 5 standard errors."""
+    noise = gumbel(1, 0, 20, 50_000, CPU).flatten()
+    count = noise.numel()
+
+    assert torch.isfinite(noise).all()
+    assert noise.mean().item() == pytest.approx(0.5772156649, abs=5 * 1.2825 / math.sqrt(count))
+    assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.03)
+    below = (noise <= 0).double().mean().item()
+    assert below == pytest.approx(math.exp(-1), abs=5 * 0.5 / math.sqrt(count))
+
+
+def test_gumbel_max_follows_the_law():
+    scores = torch.tensor(logs(0.5, 0.3, 0.2)).expand(40_000, 3)
+    counts = torch.bincount(torch.tensor(GumbelNoise(11).choose(scores, 0)), minlength=3)
+
+    assert (counts / 40_000).tolist() == pytest.approx([0.5, 0.3, 0.2], abs=0.0125)
+
+
+def test_impossible_tokens_are_never_chosen():
+    scores = torch.tensor([0.0, -math.inf]).expand(5000, 2)
+
+    assert set(GumbelNoise(3).choose(scores, 0)) == {0}
+
+
+def test_greedy_takes_the_smallest_id_of_equals():
+    assert Greedy().choose(torch.tensor([[1.0, 2.0, 2.0], [0.0, 0.0, 0.0]]), 0) == [1, 0]
+    assert isinstance(noise_for(SamplingParams(temperature=0), 1), Greedy)
+    assert isinstance(noise_for(SamplingParams(temperature=0.1), 1), GumbelNoise)
