@@ -63,6 +63,10 @@ class LocalGeneration:
             fingerprint=self._loaded.fingerprint,
         )
 
+    def output_ids(self, choice: int) -> tuple[int, ...]:
+        """The token ids that one choice has emitted so far."""
+        return tuple(self.tickets[choice].sequence.output_ids)
+
     def __aiter__(self) -> LocalGeneration:
         return self
 

@@ -1,0 +1,283 @@
+"""`ScriptedBackend`: answers from a script, for examples, demonstrations and tests. No model.
+
+Its tokens are words with the space after them. It drafts nothing: the draft counts that it reports
+are zero, unless the script says what to report. It must not know what a policy is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.backends.base import BackendStatus
+from gateway.errors import (
+    BackendFailed,
+    ConfigError,
+    ContextLengthExceeded,
+    Problem,
+    QueueFull,
+    Unavailable,
+)
+from gateway.types import (
+    ChatRequest,
+    Chunk,
+    Execution,
+    FinishReason,
+    Job,
+    Mode,
+    ModelInfo,
+    Prompt,
+    Sampling,
+    TokenLogprob,
+    Usage,
+)
+
+_TOKEN = re.compile(r"\s*\S+\s?|\s+")
+_CREATED = 1735689600
+
+
+class ScriptedExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the backend claims to have run, per emitted token; for trying the attestation."""
+
+    mode: Mode | None = None
+    """None: the decided mode."""
+    verifier_class: str = "exact"
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    first_draft_position: int | None = None
+
+
+class ScriptedBackend:
+    """A `Backend` that says what it was told to.
+
+    ``replies`` is a list, of which the seed picks one, or a mapping from a piece of the last
+    message (in any case; the empty text matches always) to its reply.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[str] = ("scripted",),
+        replies: Sequence[str] | Mapping[str, str] = ("This answer comes from a script.",),
+        first_chunk_seconds: float = 0.0,
+        chunk_seconds: float = 0.0,
+        max_length: int = 4096,
+        max_running: int = 8,
+        max_queued: int = 64,
+        fail_after: int | None = None,
+        fail_message: str = "The script says that generation fails here.",
+        execution: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._models = tuple(ModelInfo(name, _CREATED, max_length) for name in models)
+        self._replies = replies
+        self._delays = (first_chunk_seconds, chunk_seconds)
+        self._max_length = max_length
+        self._limits = (max_running, max_queued)
+        self._failure = (fail_after, fail_message)
+        self._execution = _execution(execution or {})
+        self._slots = asyncio.Semaphore(max_running)
+        self._open: set[ScriptedGeneration] = set()
+        self._running = 0
+        self._closed = False
+        if not models or not replies:
+            problem = Problem("needs at least one model and one reply", path="backends")
+            raise ConfigError([problem])
+
+    @property
+    def models(self) -> Sequence[ModelInfo]:
+        """The models that the script names."""
+        return self._models
+
+    @property
+    def status(self) -> BackendStatus:
+        """Ready until closed."""
+        return BackendStatus(
+            ready=not self._closed,
+            detail="closed" if self._closed else "",
+            running=self._running,
+            queued=len(self._open) - self._running,
+        )
+
+    async def prepare(self, request: ChatRequest) -> Prompt:
+        """Count the words. Raises ContextLengthExceeded."""
+        if isinstance(request.prompt, tuple):
+            num_tokens = len(request.prompt)
+        else:
+            num_tokens = sum(len(_tokens(text)) for text in request.texts())
+        if num_tokens >= self._max_length:
+            raise ContextLengthExceeded(
+                f"The prompt has {num_tokens} tokens and the model's context is "
+                f"{self._max_length}; shorten the prompt.",
+                param="prompt" if request.prompt is not None else "messages",
+            )
+        return Prompt(num_tokens)
+
+    async def generate(self, job: Job) -> ScriptedGeneration:
+        """Queue the job. Raises QueueFull or Unavailable."""
+        if self._closed:
+            raise Unavailable("The scripted backend is closed.")
+        if len(self._open) >= sum(self._limits):
+            raise QueueFull(f"{len(self._open)} requests are running or waiting; try again soon.")
+        steps = list(self._script(job))
+        execution = _start(job, self._execution)
+        generation = ScriptedGeneration(self, steps, execution, self._execution)
+        self._open.add(generation)
+        return generation
+
+    async def aclose(self) -> None:
+        """End everything that runs."""
+        self._closed = True
+        for generation in tuple(self._open):
+            await generation.aclose()
+
+    def _script(self, job: Job) -> Iterator[Chunk]:
+        room = self._max_length - job.prompt.num_tokens
+        limit = room if job.sampling.max_tokens is None else min(job.sampling.max_tokens, room)
+        choices = [
+            _choice(i, self._text(job, i), job.sampling, limit) for i in range(job.request.n)
+        ]
+        for step in range(max(len(chunks) for chunks in choices)):
+            yield from (chunks[step] for chunks in choices if step < len(chunks))
+
+    def _text(self, job: Job, index: int) -> str:
+        if not isinstance(self._replies, Mapping):
+            return self._replies[((job.sampling.seed or 0) + index) % len(self._replies)]
+        last = (job.request.texts() or ("",))[-1].casefold()
+        return next((reply for key, reply in self._replies.items() if key.casefold() in last), "")
+
+
+class ScriptedGeneration:
+    """One running job of a `ScriptedBackend`."""
+
+    def __init__(
+        self,
+        backend: ScriptedBackend,
+        steps: Sequence[Chunk],
+        execution: Execution,
+        claims: ScriptedExecution,
+    ) -> None:
+        self._backend = backend
+        self._steps = steps
+        self._claims = claims
+        self._execution = execution
+        self._position = 0
+        self._closed = asyncio.Event()
+        self._running = False
+        self._queued_at = time.perf_counter()
+
+    @property
+    def execution(self) -> Execution:
+        """The counts so far."""
+        return self._execution
+
+    async def __anext__(self) -> Chunk:
+        """The next scripted chunk, after its delay."""
+        first_delay, delay = self._backend._delays
+        if not self._running and not self._closed.is_set():
+            await self._start()
+            await self._pause(first_delay)
+        elif self._position < len(self._steps):
+            await self._pause(delay)
+        if self._closed.is_set() or self._position >= len(self._steps):
+            await self.aclose()
+            raise StopAsyncIteration
+        fail_after, message = self._backend._failure
+        if fail_after is not None and self._position >= fail_after:
+            await self.aclose()
+            raise BackendFailed(message)
+        chunk = self._steps[self._position]
+        self._position += 1
+        self._count(chunk)
+        return chunk
+
+    async def aclose(self) -> None:
+        """Stop, and give the slot back."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._backend._open.discard(self)
+        if self._running:
+            self._running = False
+            self._backend._running -= 1
+            self._backend._slots.release()
+
+    async def _start(self) -> None:
+        await self._backend._slots.acquire()
+        if self._closed.is_set():
+            self._backend._slots.release()
+            return
+        self._running = True
+        self._backend._running += 1
+        waited = time.perf_counter() - self._queued_at
+        self._execution = msgspec.structs.replace(self._execution, queue_seconds=waited)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but wake as soon as the generation is closed."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), seconds)
+
+    def _count(self, chunk: Chunk) -> None:
+        run, claims = self._execution, self._claims
+        emitted = 1 if chunk.text else 0
+        drafts = 1 if claims.num_draft_tokens and emitted else 0
+        first = claims.first_draft_position
+        self._execution = msgspec.structs.replace(
+            run,
+            usage=Usage(run.usage.prompt_tokens, run.usage.completion_tokens + emitted),
+            num_steps=run.num_steps + emitted,
+            num_drafts=run.num_drafts + drafts,
+            num_draft_tokens=run.num_draft_tokens + drafts * claims.num_draft_tokens,
+            num_accepted_tokens=run.num_accepted_tokens + drafts * claims.num_accepted_tokens,
+            first_draft_position=first if drafts else run.first_draft_position,
+        )
+
+
+def _execution(options: Mapping[str, Any]) -> ScriptedExecution:
+    try:
+        return msgspec.convert(dict(options), ScriptedExecution)
+    except msgspec.ValidationError as error:
+        raise ConfigError([Problem(f"execution: {error}", path="backends")]) from None
+
+
+def _start(job: Job, claims: ScriptedExecution) -> Execution:
+    return Execution(
+        backend="scripted",
+        model=job.request.model,
+        mode=claims.mode or job.decision.mode,
+        verifier=job.decision.verifier,
+        verifier_class=claims.verifier_class,
+        usage=Usage(job.prompt.num_tokens, 0),
+    )
+
+
+def _choice(index: int, text: str, sampling: Sampling, limit: int) -> list[Chunk]:
+    """The chunks of one choice: one a token, the last with the finish reason and the usage."""
+    cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
+    tokens = _tokens(text[: min(cuts)] if cuts else text)
+    reason = FinishReason.LENGTH if len(tokens) > limit else FinishReason.STOP
+    tokens = tokens[:limit]
+    chunks = [Chunk(index, token, _logprobs(token, sampling)) for token in tokens]
+    last = Chunk(index, finish_reason=reason, usage=Usage(0, len(tokens)))
+    return [*chunks, last]
+
+
+def _logprobs(token: str, sampling: Sampling) -> tuple[TokenLogprob, ...] | None:
+    """A script is certain of every token: probability 1."""
+    if sampling.logprobs is None:
+        return None
+    certain = TokenLogprob(token, 0.0, token.encode())
+    top = (certain,) if sampling.logprobs else ()
+    return (msgspec.structs.replace(certain, top=top),)
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
