@@ -1,0 +1,44 @@
+# Everything a developer or a newcomer types. Each target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test lint bench clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## Make .venv and install the pinned dependencies
+
+# An index with CPU builds of torch saves gigabytes where there is no GPU:
+#   make setup PIP_OPTIONS="--extra-index-url https://download.pytorch.org/whl/cpu"
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Draftgate needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+		|| { echo "Python's venv module is missing: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet $(PIP_OPTIONS) --editable . --group dev
+	@touch $@
+
+serve: $(STAMP) ## Serve the demo model (or DRAFTGATE_MODEL) on 127.0.0.1:8080
+	$(BIN)/draftgate serve
+
+test: lint ## Everything that CI runs
+	$(BIN)/draftgate models pull
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## Style, types and policies
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/draftgate policy validate policies/default.yaml
+
+bench: $(STAMP) ## Measure the engine; writes benchmarks/results
+	$(BIN)/python benchmarks/decoding.py
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,144 @@
+"""``draftgate decisions``: reads the decision log; no gateway need run. Never changes the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+
+from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
+from gateway.cli import entries as render
+from gateway.errors import ConfigError, GatewayError
+from gateway.types import Mode
+
+_T = TypeVar("_T")
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class _NotFound(click.ClickException):
+    """Nothing has this id."""
+
+    exit_code = 1
+
+
+class _BadInput(click.ClickException):
+    """A wrong value, or no log to read."""
+
+    exit_code = 2
+
+
+class _Moment(click.ParamType[float]):
+    """A time as seconds since the epoch: an ISO date or time, or an age such as ``90m``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Raises click.BadParameter."""
+        if isinstance(value, float):
+            return value
+        number, unit = value[:-1], value[-1:]
+        try:
+            if unit in _UNITS and number.isascii() and number.isdigit():
+                return time.time() - int(number) * _UNITS[unit]
+            # A time without a zone is the reader's own.
+            return datetime.fromisoformat(value).timestamp()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is neither an age like 90m, 12h or 7d nor a date like 2026-01-31")
+
+
+@click.group()
+def decisions() -> None:
+    """Read the decision log."""
+
+
+_url = click.option("--url", help="The log's database URL; by default the configuration's.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one line an entry.")
+
+
+@decisions.command("list")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="How many."
+)
+@click.option("--mode", type=click.Choice([mode.value for mode in Mode]), help="Decided mode.")
+@click.option("--domain", help="Most probable domain.")
+@click.option("--rule", help="Rule that decided.")
+@click.option("--caller", help="Caller id.")
+@click.option("--model", help="Model asked for.")
+@click.option("--since", type=_Moment(), help="Not older: 90m, 12h, 7d or an ISO time.")
+@click.option("--failed", is_flag=True, help="Only where attestation failed.")
+@_as_json
+@_url
+def list_decisions(
+    limit: int, mode: str | None, as_json: bool, url: str | None, **filters: Any
+) -> None:
+    """List decisions, newest first."""
+    wanted = Filters(mode=None if mode is None else Mode(mode), **filters)
+    page = _ask(url, lambda reader: reader.list(wanted, limit=limit))
+    if as_json:
+        _print_json(page.entries)
+        return
+    _console().print(render.table(page.entries))
+    if page.next_cursor is not None:
+        click.echo(f"More than {limit}: narrow the search, or give a larger --limit.", err=True)
+
+
+@decisions.command("show")
+@click.argument("decision_id", metavar="ID")
+@_as_json
+@_url
+def show(decision_id: str, as_json: bool, url: str | None) -> None:
+    """Show one decision whole. ID may be the beginning of an id that no other shares."""
+    found = _ask(url, lambda reader: reader.find(decision_id, limit=5))
+    exact = [entry for entry in found if entry.decision.decision_id == decision_id]
+    entries = exact or found
+    if not entries:
+        raise _NotFound(f"no decision {decision_id!r} is in the log")
+    if len(entries) > 1:
+        ids = ", ".join(render.plain(entry.decision.decision_id) for entry in entries)
+        raise _BadInput(f"{decision_id!r} is the beginning of several: {ids}")
+    if as_json:
+        _print_json(entries)
+        return
+    _console().print(*render.parts(entries[0]), sep="\n")
+
+
+def _ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
+    async def run() -> _T:
+        reader = await DecisionReader.open(url or _configured_url())
+        try:
+            return await question(reader)
+        finally:
+            await reader.aclose()
+
+    try:
+        return asyncio.run(run())
+    except (ConfigError, GatewayError) as error:
+        raise _BadInput(str(error)) from error
+
+
+def _configured_url() -> str:
+    from gateway import config
+
+    return config.load().audit.url
+
+
+def _print_json(entries: Sequence[Entry]) -> None:
+    # ASCII, so that nothing a client sent can end a line or command a terminal.
+    for entry in entries:
+        click.echo(json.dumps(msgspec.to_builtins(entry), ensure_ascii=True))
+
+
+def _console() -> Console:
+    # A file or a pipe has no width, and nothing should be cut for want of one.
+    return Console(width=None if sys.stdout.isatty() else 240)

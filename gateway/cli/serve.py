@@ -1,0 +1,159 @@
+"""``draftgate serve``: the gateway on a port, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import uvicorn
+
+from gateway.app import create_app
+from gateway.config import GatewayConfig, ServerConfig, load, override
+from gateway.errors import ConfigError, Problem
+from gateway.plugin import GatewayPlugin
+from gateway.service import Gateway
+from gateway.telemetry import LEVELS
+
+_BACKLOG = 2048
+
+
+@click.command()
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file.")
+@click.option("--host", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 lets the system choose.")
+@click.option("--model", help="Model directory, GGUF file or name for the local backend.")
+@click.option("--policy", "policy_path", type=click.Path(path_type=Path), help="Policy file.")
+@click.option("--log-level", type=click.Choice(LEVELS))
+def serve(
+    config_path: Path | None,
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    policy_path: Path | None,
+    log_level: str | None,
+) -> None:
+    """Serve the OpenAI API. Options win over the environment, and that over the file."""
+    config = override(
+        load(config_path),
+        host=host,
+        port=port,
+        model=model,
+        policy=policy_path,
+        log_level=log_level,
+    )
+    # Before anything slow, so that a taken port is known at once.
+    with bind(config.server) as listener:
+        try:
+            asyncio.run(_serve(config, listener))
+        except ExceptionGroup as group:  # the framework starts its parts in a task group
+            raise _only(group) from None
+
+
+@contextmanager
+def bind(server: ServerConfig) -> Iterator[socket.socket]:
+    """A bound socket that does not listen yet. Raises ConfigError when there is none to have."""
+    place = f"{server.host}:{server.port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            server.host, server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        hint = "check server.host or --host"
+        raise ConfigError([Problem(f"no such address: {error}", path=place, hint=hint)]) from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            raise _cannot_listen(place, error) from None
+        yield listener
+
+
+async def _serve(config: GatewayConfig, listener: socket.socket) -> None:
+    app = create_app(config)
+    async with app.lifespan():
+        gateway = await app.plugins.get(GatewayPlugin).gateway()
+        options = uvicorn.Config(
+            app,
+            lifespan="off",  # entered here, so that its errors are ours to show
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(config.server.shutdown_seconds) + 5,
+        )
+        server = _Server(options, gateway, config.server.shutdown_seconds)
+        try:
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            place = f"{config.server.host}:{config.server.port}"
+            raise _cannot_listen(place, error) from None
+        _announce(gateway, listener)
+        await server.serve(sockets=[listener])
+
+
+def _only(group: ExceptionGroup[Exception]) -> Exception:
+    """The one error in nested groups; a group of several as it is."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that ends answers in words when time is up, and then leaves the rest to us."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, patience: float) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._patience = patience
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for the answers in progress; after a while, end each with an error that says so."""
+        timer = asyncio.get_running_loop().call_later(self._patience, self._gateway.stop)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM; a second SIGINT does not wait for answers in progress.
+
+        uvicorn's own would raise the signal again at the end, and skip our clean-up.
+        """
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _announce(gateway: Gateway, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"Draftgate listens on http://{shown}:{port}")
+    status = gateway.status()
+    click.echo(f"Policy {status.policy}, hash {status.policy_hash[:12]}")
+
+
+def _cannot_listen(place: str, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(
+            [
+                Problem(
+                    "the port is in use by another process",
+                    path=place,
+                    hint="stop it, or choose another with --port or DRAFTGATE_PORT",
+                )
+            ]
+        )
+    return ConfigError([Problem(f"cannot listen: {error.strerror or error}", path=place)])

@@ -1,0 +1,140 @@
+"""`decide`: one policy and one request to one decision. Pure and total; the clock is passed in.
+
+1. All bans that match are united, whatever their order.
+2. Decide and deny rules are tried in file order; the first that matches and whose mode is not
+   banned decides. Where the signals cannot be trusted, only deny rules are tried, and
+   ``on_classifier_error``, else ``on_truncated_input``, stands for the rest.
+3. Without such a rule, ``default`` decides. A banned mode from 2. or 3. becomes standard.
+4. The caller's own wish: standard is always granted; another mode only where the rule that decided
+   says ``caller_may_choose`` and no ban matches.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+
+from gateway.routing.facts import Facts
+from gateway.routing.policy import Policy, Rule
+from gateway.types import Caller, ChatRequest, Decision, Draft, Mode, RuleTrace, Signals
+
+WISHED_STANDARD_FIRST = 10
+"""Standard tokens at the start of a hybrid answer that only the caller asked for."""
+
+_Bans = dict[str, str]
+_Distrust = tuple[Decision, str]
+
+
+def decide(
+    policy: Policy,
+    signals: Signals,
+    request: ChatRequest,
+    caller: Caller,
+    *,
+    prompt_tokens: int,
+    now: datetime.datetime,
+) -> Decision:
+    """What the policy chooses for one request, with the trace of every rule. Never raises."""
+    facts = Facts(signals, request, caller, prompt_tokens, now)
+    trace = [rule.not_reached for rule in policy.rules]
+    bans = _unite_bans(policy, facts, trace)
+    distrust = _distrust(policy, signals, facts)
+    rule = _first_match(policy, facts, bans, trace, only_denies=distrust is not None)
+    if rule is not None:
+        chosen, may_choose = rule.decision, rule.caller_may_choose
+    elif distrust is not None:
+        chosen, may_choose = msgspec.structs.replace(distrust[0], reason=distrust[1]), False
+    else:
+        chosen, may_choose = policy.default, False
+    if chosen.mode in bans:
+        chosen = _standard(chosen, f"{chosen.mode.value} is banned by {bans[chosen.mode]}")
+    if request.requested_mode is not None and chosen.deny is None:
+        chosen, outcome = _answer_wish(chosen, request.requested_mode, bans, may_choose)
+        trace.append(outcome)
+    return msgspec.structs.replace(chosen, bans=bans, trace=tuple(trace))
+
+
+def _unite_bans(policy: Policy, facts: Facts, trace: list[RuleTrace]) -> _Bans:
+    bans: _Bans = {}
+    for i, rule in policy.bans:
+        matched, detail = rule.test(facts)
+        trace[i] = RuleTrace(rule.id, "ban", matched, detail)
+        if matched:
+            for mode in rule.bans:
+                bans.setdefault(mode.value, rule.id)
+    return bans
+
+
+def _first_match(
+    policy: Policy, facts: Facts, bans: _Bans, trace: list[RuleTrace], *, only_denies: bool
+) -> Rule | None:
+    for i, rule in policy.choices:
+        if only_denies and rule.kind != "deny":
+            trace[i] = RuleTrace(rule.id, rule.kind, False, "not tried: signals cannot be trusted")
+            continue
+        matched, detail = rule.test(facts)
+        banned = matched and rule.decision.mode in bans
+        if banned:
+            mode = rule.decision.mode.value
+            detail = f"{detail}; {mode} is banned by {bans[mode]}"
+        trace[i] = RuleTrace(rule.id, rule.kind, matched, detail)
+        if matched and not banned:
+            return rule
+    return None
+
+
+def _distrust(policy: Policy, signals: Signals, facts: Facts) -> _Distrust | None:
+    """The block that replaces the decide rules, and why; None when the signals can be trusted."""
+    if signals.error is not None:
+        return policy.on_classifier_error, f"classifier error: {signals.error}"
+    if facts.unusable is not None:
+        return policy.on_classifier_error, f"the score of {facts.unusable} is not a number"
+    if isinstance(facts.request.prompt, tuple) and not signals.total_tokens:
+        return policy.on_truncated_input, "a prompt of token ids, whose text was not scored"
+    for name in policy.signals_read:
+        if name not in facts.scores:
+            return policy.on_classifier_error, f"no classifier gave the signal {name}"
+    if signals.truncated:
+        seen = f"{signals.scored_tokens} of {signals.total_tokens}"
+        return policy.on_truncated_input, f"only {seen} tokens were scored"
+    return None
+
+
+def _answer_wish(
+    chosen: Decision, wish: Mode, bans: _Bans, may_choose: bool
+) -> tuple[Decision, RuleTrace]:
+    if wish == chosen.mode:
+        return chosen, _wish_trace(True, f"{wish.value} is what {chosen.rule} decided")
+    if wish is Mode.STANDARD:
+        granted = _standard(chosen, chosen.reason)
+    elif wish in bans:
+        return chosen, _wish_trace(False, f"{wish.value} is banned by {bans[wish]}")
+    elif not may_choose:
+        return chosen, _wish_trace(False, f"{chosen.rule} does not let callers choose {wish.value}")
+    else:
+        granted = msgspec.structs.replace(
+            chosen,
+            mode=wish,
+            draft=chosen.draft or Draft(),
+            standard_first=WISHED_STANDARD_FIRST if wish is Mode.HYBRID else 0,
+            content_tokens=Mode.SPECULATIVE,
+        )
+    granted = msgspec.structs.replace(granted, forced_by="header")
+    return granted, _wish_trace(True, f"{wish.value} instead of {chosen.mode.value}")
+
+
+def _wish_trace(granted: bool, detail: str) -> RuleTrace:
+    return RuleTrace("x-draftgate-mode", "request", granted, detail)
+
+
+def _standard(chosen: Decision, reason: str) -> Decision:
+    return msgspec.structs.replace(
+        chosen,
+        mode=Mode.STANDARD,
+        draft=None,
+        standard_first=0,
+        content_tokens=Mode.SPECULATIVE,
+        shadow_rate=0.0,
+        reason=reason,
+    )

@@ -1,0 +1,80 @@
+"""`Facts`: what conditions may look at in one request. Knows nothing of conditions or modes."""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime
+
+from gateway.routing.words import fold
+from gateway.types import Caller, ChatRequest, Signals
+
+
+class Facts:
+    """What the conditions may look at for one request, worked out at most once."""
+
+    def __init__(
+        self,
+        signals: Signals,
+        request: ChatRequest,
+        caller: Caller,
+        prompt_tokens: int,
+        now: datetime,
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.prompt_tokens = prompt_tokens
+        self.now = now if now.tzinfo is not None else now.replace(tzinfo=UTC)
+        self.scores: dict[str, dict[str, float]] = {}
+        """Signal name → value → highest score."""
+        self.unusable: str | None = None
+        """A signal whose score is not a number."""
+        for item in signals.items:
+            values = self.scores.setdefault(item.name, {})
+            if item.score != item.score:  # NaN would make every comparison false, a ban's too
+                self.unusable = f"{item.name} {item.value}"
+            elif item.score > values.get(item.value, -1.0):
+                values[item.value] = item.score
+        self.domains = self.scores.get("domain", {})
+        self._shown: dict[str, str] = {}
+
+    def _top(self, name: str) -> tuple[str, float]:
+        """The value of a signal with the highest score, the first of equals; ("", 0.0) if none."""
+        values = self.scores.get(name)
+        if not values:
+            return "", 0.0
+        value = max(values, key=values.__getitem__)
+        return value, values[value]
+
+    def shown(self, domain: str) -> str:
+        """The domain and its probability for the trace; many rules ask for the same few."""
+        text = self._shown.get(domain)
+        if text is None:
+            text = f"domain {domain} {self.domains.get(domain, 0.0):.6g}"
+            self._shown[domain] = text
+        return text
+
+    @functools.cached_property
+    def top_domain(self) -> tuple[str, float]:
+        """The most probable domain and its probability."""
+        return self._top("domain")
+
+    @functools.cached_property
+    def language(self) -> str:
+        """The most probable language's code, lower-cased; empty if unknown."""
+        return self._top("language")[0].lower()
+
+    @functools.cached_property
+    def has_context(self) -> bool:
+        """Whether the request carries its own source."""
+        return self._top("has_context")[0] == "true"
+
+    @functools.cached_property
+    def text(self) -> str:
+        """All text of the request; half surrogate pairs, which UTF-8 cannot carry, become ``?``."""
+        text = "\n".join(self.request.texts())
+        return text.encode("utf-8", "replace").decode()
+
+    @functools.cached_property
+    def folded_text(self) -> str:
+        """The text for keywords; see `fold`."""
+        return fold(self.text)

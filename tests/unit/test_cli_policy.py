@@ -1,0 +1,252 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway import extensions
+from gateway.classification.base import Reading
+from gateway.cli import main
+from gateway.types import ChatRequest, Signal
+
+ROOT = Path(__file__).parents[2]
+POLICY = """\
+version: 1
+name: mine
+rules:
+  - {id: code, decide: {mode: speculative}, when: {domain: {is: code, min_probability: 0.6}}}
+"""
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(POLICY)
+    return path
+
+
+def draftgate(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["policy", *map(str, arguments)])
+
+
+def test_validate_says_what_was_loaded(policy_file: Path) -> None:
+    result = draftgate("validate", policy_file)
+
+    assert result.exit_code == 0
+    assert "Policy mine, sha256:" in result.stdout
+    assert "1 rules, 0 of them bans" in result.stdout
+
+
+def test_without_a_file_the_shipped_policy_is_taken() -> None:
+    result = draftgate("validate")
+
+    assert result.exit_code == 0
+    assert "Policy default" in result.stdout
+
+
+def test_validate_names_every_problem_and_exits_with_2(policy_file: Path) -> None:
+    policy_file.write_text(POLICY + "  - {id: b, ban: [standard]}\n  - {id: c, dny: x}\n")
+    result = draftgate("validate", policy_file)
+
+    assert result.exit_code == 2
+    assert f"{policy_file}:5:18: rules[1].ban: standard cannot be banned" in result.stderr
+    assert f"{policy_file}:6:13: rules[2]: unknown field 'dny'" in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "explain"])
+def test_a_missing_file_is_bad_input(command: str, tmp_path: Path) -> None:
+    options = ["--signals", "code=1"] if command == "explain" else []
+    result = draftgate(command, tmp_path / "none.yaml", *options)
+
+    assert result.exit_code == 2
+    assert "none.yaml: no such file" in result.stderr
+
+
+def test_test_runs_the_cases_beside_the_policy(policy_file: Path) -> None:
+    beside = policy_file.with_name("mine_test.yaml")
+    beside.write_text(
+        "cases: [{name: a, signals: {code: 0.9}, expect: {mode: speculative, rule: code}}]"
+    )
+    result = draftgate("test", policy_file)
+
+    assert result.exit_code == 0
+    assert "1 of 1 cases passed; 1 of 1 rules covered." in result.stdout
+
+
+def test_a_failing_case_shows_why_and_exits_with_1(policy_file: Path) -> None:
+    beside = policy_file.with_name("mine_test.yaml")
+    beside.write_text(
+        "cases: [{name: 'all [bold]code', signals: {code: 0.5},"
+        " expect: {mode: speculative, rule: code}}]"
+    )
+    result = draftgate("test", policy_file)
+
+    assert result.exit_code == 1
+    assert "FAILED  all [bold]code" in result.stdout
+    assert "mode: expected speculative, got standard" in result.stdout
+    assert "domain code 0.5 < 0.6" in result.stdout
+    assert "No case reaches: code" in result.stdout
+
+    as_json = draftgate("test", policy_file, "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["passed"] is False
+
+
+def test_a_policy_without_tests_fails(policy_file: Path) -> None:
+    result = draftgate("test", policy_file)
+
+    assert result.exit_code == 2
+    assert "mine_test.yaml: no such file" in result.stderr
+
+
+def test_explain_shows_the_decision_and_what_became_of_each_rule(policy_file: Path) -> None:
+    result = draftgate("explain", policy_file, "--signals", "code=0.9, medical=0.2")
+
+    assert result.exit_code == 0
+    assert "speculative" in result.stdout
+    assert "code 0.90, medical 0.20" in result.stdout
+    assert "domain code 0.9 >= 0.6" in result.stdout
+
+
+def test_explain_can_be_read_by_a_program(policy_file: Path) -> None:
+    result = draftgate(
+        "explain", policy_file, "--signals", "code=0.9", "--mode", "standard", "--json"
+    )
+    decision = json.loads(result.stdout)["decision"]
+
+    assert (decision["mode"], decision["rule"], decision["forced_by"]) == (
+        "standard",
+        "code",
+        "header",
+    )
+
+
+class CodeEverywhere:
+    """A classifier to which every request is code."""
+
+    content_hash = "0"
+
+    def classify(self, request: ChatRequest) -> Reading:
+        return Reading((Signal("domain", "code", 0.75, "fake"),))
+
+
+@pytest.fixture
+def _one_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered = extensions.names
+    monkeypatch.setattr(
+        extensions,
+        "names",
+        lambda kind: ("fake",) if kind == "classifiers" else registered(kind),
+    )
+    monkeypatch.setattr(extensions, "build", lambda kind, name, options: CodeEverywhere())
+
+
+@pytest.mark.usefixtures("_one_classifier")
+def test_explain_classifies_a_prompt(policy_file: Path) -> None:
+    result = draftgate("explain", policy_file, "--prompt", "Sort a list.")
+
+    assert result.exit_code == 0
+    assert "domain code 0.75 >= 0.6" in result.stdout
+
+
+@pytest.mark.usefixtures("_one_classifier")
+def test_test_classifies_cases_that_give_only_text(policy_file: Path) -> None:
+    policy_file.with_name("mine_test.yaml").write_text("""\
+cases:
+  - {name: a, request: {prompt: x}, expect: {mode: speculative, rule: code}}
+  - {name: b, request: {prompt: y}, expect: {mode: speculative, rule: code}}
+""")
+
+    assert draftgate("test", policy_file).exit_code == 0
+
+
+def test_explain_takes_context_language_and_caller(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text("""\
+version: 1
+name: p
+rules:
+  - id: all
+    deny: Stop.
+    when: {has_context: true, language: {is: fr}, team: {is: red}, caller: {is: ann}}
+""")
+    given = ["--has-context", "--language", "fr", "--team", "red", "--caller", "ann"]
+    result = draftgate("explain", path, "--signals", "", *given)
+
+    assert result.exit_code == 0
+    assert "Stop." in result.stdout
+
+
+def test_explain_reads_a_request_file(policy_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "version: 1\nname: p\nrules:\n"
+        "  - {id: a, deny: No., when: {keyword: [dose], stream: true, n: 2, has_tools: true,"
+        " model: {is: big}, response_format: {is: json_object}}}\n"
+    )
+    request = tmp_path / "request.json"
+    body = {
+        "model": "big",
+        "messages": [
+            {"role": "system", "content": None},
+            {"role": "user", "content": [{"type": "text", "text": "A dose?"}]},
+        ],
+        "stream": True,
+        "n": 2,
+        "tools": [{}],
+        "response_format": {"type": "json_object"},
+        "temperature": 0.2,
+    }
+    request.write_text(json.dumps(body))
+    result = draftgate("explain", path, "--request", request, "--signals", "", "--json")
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["decision"]["deny"] == "No."
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "Give --prompt"),
+        (["--prompt", "a", "--request", "b"], "not both"),
+        (["--signals", "cod=1"], "did you mean 'code'?"),
+        (["--signals", "code"], "is not NAME=PROBABILITY"),
+        (["--signals", "code=x"], "is not NAME=PROBABILITY"),
+        (["--signals", "code=2"], "must be from 0 to 1"),
+        (["--signals", "code=nan"], "must be from 0 to 1"),
+        (["--prompt", "a", "--language", "fr"], "go with --signals"),
+        (["--signals", "", "--mode", "fast"], "'fast' is not one of"),
+        (["--request", "none.json"], "none.json: cannot be read"),
+    ],
+)
+def test_wrong_options_are_explained(policy_file: Path, options: list[str], expected: str) -> None:
+    result = draftgate("explain", policy_file, *options)
+
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "not a request"),
+        (b"{", "not a request"),
+        (b"[]", "not a request: Expected `object`"),
+        (b"{}", "needs either `messages` or `prompt`"),
+        (b'{"prompt": 3}', "$.prompt"),
+        (b'{"messages": [{"content": "x"}]}', "missing required field `role`"),
+        (b"\xff", "not a request"),
+        (b"[" * 100_000, "not a request"),
+    ],
+)
+def test_a_request_file_that_is_wrong_is_explained(
+    policy_file: Path, tmp_path: Path, body: bytes, expected: str
+) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(body)
+    result = draftgate("explain", policy_file, "--request", path)
+
+    assert result.exit_code == 2
+    assert expected in result.stderr
