@@ -45,6 +45,8 @@ class GatewayError(Exception):
             self.code = code
         self.retry_after = retry_after
         """Seconds after which a retry may succeed, for the ``Retry-After`` header."""
+        self.receipt: object | None = None
+        """The `gateway.reply.Receipt` of a request that had been decided before it failed."""
 
 
 class InvalidRequest(GatewayError):

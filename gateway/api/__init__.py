@@ -1,1 +1,39 @@
-"""The HTTP surface."""
+"""The HTTP surface: one router, with its guard, dependencies and errors scoped to it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from litestar import Router
+from litestar.di import Provide
+
+from gateway.api.auth import provide_caller, require_api_key
+from gateway.api.chat import create_chat_completion
+from gateway.api.completions import create_completion
+from gateway.api.errors import respond_with_error
+from gateway.api.health import healthz, metrics, readyz
+from gateway.api.models import get_model, list_models
+from gateway.config import KeyConfig
+from gateway.service import Gateway
+
+
+def build_router(
+    provide_gateway: Callable[[], Awaitable[Gateway]],
+    *,
+    keys: Sequence[KeyConfig],
+    max_body_bytes: int,
+    path: str = "/",
+) -> Router:
+    """All routes under ``path``. ``provide_gateway`` is asked at each request."""
+    v1 = Router(
+        "/v1",
+        route_handlers=[create_chat_completion, create_completion, list_models, get_model],
+        guards=[require_api_key(keys)],
+        dependencies={"caller": Provide(provide_caller)},
+        request_max_body_size=max_body_bytes,
+        tags=["OpenAI"],
+    )
+    return Router(
+        path,
+        route_handlers=[v1, healthz, readyz, metrics],
+        dependencies={"gateway": Provide(provide_gateway)},
+        exception_handlers={Exception: respond_with_error},
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import click
@@ -56,7 +57,7 @@ def _request(text: str | None, request_file: Path | None) -> ChatRequest:
     if request_file is not None:
         return read_request(request_file)
     if text == "-":
-        text = click.get_binary_stream("stdin").read().decode("utf-8", "replace")
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
     return ChatRequest(model="any", messages=(Message("user", text or ""),))
 
 

@@ -4,7 +4,8 @@
 2. Decide and deny rules are tried in file order; the first that matches and whose mode is not
    banned decides. Where the signals cannot be trusted, only deny rules are tried, and
    ``on_classifier_error``, else ``on_truncated_input``, stands for the rest.
-3. Without such a rule, ``default`` decides. A banned mode from 2. or 3. becomes standard.
+3. Without such a rule, ``default`` decides; where a ban matches, the decision bears the first ban's
+   name, because that is why nothing faster came of it. A banned mode from 2. or 3. becomes standard.
 4. The caller's own wish: standard is always granted; another mode only where the rule that decided
    says ``caller_may_choose`` and no ban matches.
 """
@@ -46,7 +47,7 @@ def decide(
     elif distrust is not None:
         chosen, may_choose = msgspec.structs.replace(distrust[0], reason=distrust[1]), False
     else:
-        chosen, may_choose = policy.default, False
+        chosen, may_choose = _default(policy, bans), False
     if chosen.mode in bans:
         chosen = _standard(chosen, f"{chosen.mode.value} is banned by {bans[chosen.mode]}")
     if request.requested_mode is not None and chosen.deny is None:
@@ -82,6 +83,14 @@ def _first_match(
         if matched and not banned:
             return rule
     return None
+
+
+def _default(policy: Policy, bans: _Bans) -> Decision:
+    first = next(iter(bans.values()), None)
+    if first is None:
+        return policy.default
+    reason = next(rule.reason for _, rule in policy.bans if rule.id == first)
+    return msgspec.structs.replace(policy.default, rule=first, reason=reason)
 
 
 def _distrust(policy: Policy, signals: Signals, facts: Facts) -> _Distrust | None:

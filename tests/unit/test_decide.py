@@ -89,7 +89,7 @@ def test_without_a_matching_rule_the_default_decides() -> None:
 def test_a_ban_wins_although_it_stands_below_the_rule_that_decides() -> None:
     decision = choose({"code": 0.9, "medical": 0.1})
 
-    assert summary(decision) == ("standard", "default")
+    assert summary(decision) == ("standard", "medical")
     assert decision.bans == {"speculative": "medical", "hybrid": "medical"}
 
 
@@ -150,7 +150,7 @@ def test_a_default_that_is_banned_becomes_standard() -> None:
     text = POLICY.replace("{mode: standard, max_tokens: 9}", "{mode: speculative, max_tokens: 9}")
     decision = choose({"general_chat": 0.9}, policy=text, prompt_tokens=5000)
 
-    assert summary(decision) == ("standard", "default")
+    assert summary(decision) == ("standard", "long")
     assert decision.draft is None
     assert decision.limits == SamplingLimits(max_tokens=9)
     assert decision.reason == "speculative is banned by long"

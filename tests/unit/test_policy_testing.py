@@ -46,7 +46,7 @@ def test_cases_that_hold_pass(tmp_path: Path) -> None:
         tmp_path,
         """\
   - {name: a, signals: {code: 0.9}, expect: {mode: speculative, rule: code, draft_source: suffix}}
-  - {name: b, signals: {medical: 0.2, code: 0.9}, expect: {mode: standard, rule: default}}
+  - {name: b, signals: {medical: 0.2, code: 0.9}, expect: {mode: standard, rule: medical}}
   - name: c
     request: {now: 2026-01-05T23:00:00Z}
     expect: {mode: hybrid, rule: night, standard_first: 3}
@@ -75,7 +75,7 @@ def test_a_case_that_fails_says_what_differs_and_keeps_the_trace(tmp_path: Path)
     assert not result.passed
     assert result.results[0].differences == (
         "mode: expected speculative, got standard",
-        "rule: expected code, got default",
+        "rule: expected code, got medical",
         "draft_source: expected suffix, got none",
         "bans: expected [hybrid], got [speculative]",
     )
@@ -100,7 +100,7 @@ def test_a_refusal_that_was_not_expected_fails(tmp_path: Path) -> None:
 def test_a_rule_that_was_passed_over_is_not_covered(tmp_path: Path) -> None:
     result = report(
         tmp_path,
-        "  - {name: a, signals: {code: 1, medical: 1}, expect: {mode: standard, rule: default}}\n",
+        "  - {name: a, signals: {code: 1, medical: 1}, expect: {mode: standard, rule: medical}}\n",
     )
 
     assert result.passed

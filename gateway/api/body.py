@@ -1,0 +1,166 @@
+"""Reads a request body: raw bytes to a wire struct, or an error that names the parameter at fault.
+
+It does not use the framework's decoding, which takes ``"0.5"`` for a number and loses the place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.api.schemas import SamplingFields
+from gateway.errors import InvalidRequest, UnsupportedParameter
+from gateway.types import Sampling
+
+S = TypeVar("S", bound=SamplingFields)
+
+_PLACE = re.compile(r"(?P<what>.*?)(?: - at (?P<key>key in )?`\$?\.?(?P<param>[^`]*)`)?", re.DOTALL)
+_BOUND = re.compile(r"Expected `(?P<kind>int|float)`.* (?P<sign>[<>])=? ")
+_SEED_BITS = 63
+
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "echo": (False,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "ignore_eos": (False,),
+    "min_tokens": (0,),
+    "modalities": (["text"],),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "stop_token_ids": ([],),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none",),
+    "tools": ([],),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Parameters that would change the answer but are not served → the values that ask for nothing.
+
+Null always does.
+"""
+
+
+def parse(body: bytes, type: type[S]) -> tuple[S, Mapping[str, Any]]:
+    """The body as ``type``, and as it came.
+
+    Raises InvalidRequest or UnsupportedParameter, with the parameter's name where there is one.
+    """
+    fields = _decode(body)
+    for name, neutral in NEUTRAL.items():
+        value = fields.get(name)
+        if value is not None and not any(_same(value, harmless) for harmless in neutral):
+            raise UnsupportedParameter(
+                f"The parameter {name!r} is not supported with this value; leave it out.",
+                param=name,
+            )
+    try:
+        wire = msgspec.convert(fields, type)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    _check(wire)
+    return wire, fields
+
+
+def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | None) -> Sampling:
+    """The sampling knobs of ``wire``, with the defaults where it does not say."""
+    given = {
+        name: value
+        for name in Sampling.__struct_fields__
+        if (value := getattr(wire, name, None)) is not None
+    }
+    stop = wire.stop or ()
+    bias = wire.logit_bias or {}
+    return Sampling(
+        **given
+        | {
+            "max_tokens": max_tokens,
+            "logprobs": logprobs,
+            "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+            "top_k": max(wire.top_k or 0, 0),
+            "logit_bias": {_token_id(token): value for token, value in bias.items()},
+        }
+    )
+
+
+def _decode(body: bytes) -> Mapping[str, Any]:
+    if not body:
+        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _malformed(body, error) from None
+    if not isinstance(fields, dict):
+        raise InvalidRequest("The request body must be a JSON object.", code="invalid_type")
+    return fields
+
+
+def _malformed(body: bytes, error: Exception) -> InvalidRequest:
+    """Say NaN and Infinity by name: some JSON libraries write them."""
+    found: list[str] = []
+    try:
+        json.loads(body, parse_constant=found.append)
+    except (ValueError, RecursionError):
+        found.clear()
+    if found:
+        message = f"{found[0]} is not JSON; every number must be finite."
+    elif isinstance(error, RecursionError):
+        message = "The request body is nested too deeply."
+    else:
+        message = f"The request body is not valid JSON: {error}."
+    return InvalidRequest(message, code="invalid_json")
+
+
+def _invalid(message: str) -> InvalidRequest:
+    """Turn msgspec's message into one that says which parameter, and a code that says how."""
+    match = _PLACE.fullmatch(message)
+    what, param = (match["what"], match["param"]) if match else (message, None)
+    bound = _BOUND.match(what)
+    code = "invalid_value"
+    if missing := re.search(r"missing required field `(\w+)`", what):
+        param = f"{param}.{missing[1]}" if param else missing[1]
+        code, what = "missing_required_parameter", f"Missing required parameter: {param!r}."
+    elif bound:
+        kind = "integer" if bound["kind"] == "int" else "decimal"
+        code = f"{kind}_{'below_min' if bound['sign'] == '>' else 'above_max'}_value"
+    elif what.startswith("Expected `array` of length >="):
+        code = "empty_array"
+    elif ", got `" in what:
+        code = "invalid_type"
+    if code != "missing_required_parameter" and param:
+        what = f"Invalid value for {param!r}: {what[0].lower()}{what[1:].replace('`', '')}."
+    return InvalidRequest(what, param=param or None, code=code)
+
+
+def _check(wire: SamplingFields) -> None:
+    if wire.stream_options is not None and not wire.stream:
+        message = "'stream_options' needs 'stream': true."
+        raise InvalidRequest(message, param="stream_options")
+    if wire.seed is not None and not -(1 << _SEED_BITS) <= wire.seed < 1 << _SEED_BITS:
+        raise InvalidRequest("'seed' must fit in 64 bits.", param="seed")
+
+
+def _token_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidRequest(
+            f"'logit_bias' has the key {text[:40]!r}; its keys are token ids, like \"1639\".",
+            param="logit_bias",
+        )
+    return int(text)
+
+
+def _same(value: Any, harmless: Any) -> bool:
+    return type(value) is type(harmless) and value == harmless

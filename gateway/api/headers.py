@@ -1,0 +1,74 @@
+"""HTTP headers, in and out: ids, the decision, and nothing that could forge a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from litestar.connection import ASGIConnection
+
+from gateway.errors import InvalidRequest
+from gateway.exchange import new_id
+from gateway.reply import Receipt
+from gateway.types import Mode
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+MODE = "x-draftgate-mode"
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"})
+_SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+_UNSAFE = re.compile(r"[^\x20-\x7e]")
+_STATE = "draftgate_request_id"
+
+
+def request_id(connection: Connection) -> str:
+    """The client's own ``x-request-id`` when it is sane, else a new one; stays the same."""
+    known = connection.state.get(_STATE)
+    if isinstance(known, str):
+        return known
+    given = connection.headers.get("x-request-id", "")
+    chosen = given if _SANE_ID.fullmatch(given) else new_id("req")
+    connection.state[_STATE] = chosen
+    return chosen
+
+
+def requested_mode(connection: Connection) -> Mode | None:
+    """What ``x-draftgate-mode`` asks for. Raises InvalidRequest when it is no mode."""
+    wish = connection.headers.get(MODE)
+    if wish is None:
+        return None
+    try:
+        return Mode(wish.strip().lower())
+    except ValueError:
+        known = ", ".join(Mode)
+        message = f"The header {MODE} is {safe(wish)!r}; it may be: {known}."
+        raise InvalidRequest(message, param=MODE) from None
+
+
+def visible(connection: Connection) -> Mapping[str, str]:
+    """The request's headers without credentials, for the policy; repeated ones joined by commas."""
+    headers: dict[str, str] = {}
+    for name, value in connection.headers.multi_items():
+        name = name.lower()
+        if name not in _CREDENTIALS:
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def of_receipt(receipt: Receipt) -> dict[str, str]:
+    """What every answer to a decided request says of its decision."""
+    decision = receipt.decision
+    return {
+        "x-request-id": receipt.request_id,
+        "x-draftgate-decision-id": receipt.decision_id,
+        MODE: decision.mode.value,
+        "x-draftgate-rule": safe(decision.rule),
+        "x-draftgate-policy": safe(decision.policy_hash[:12]),
+        "x-draftgate-verifier": safe(decision.verifier),
+    }
+
+
+def safe(value: str) -> str:
+    """``value`` as one short line of printable ASCII, whatever it was."""
+    return _UNSAFE.sub("?", value)[:128].strip() or "?"

@@ -1,0 +1,41 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``: for those who run the gateway, without a key."""
+
+from typing import Any
+
+from litestar import Request, Response, get
+from litestar.di import NamedDependency
+
+from gateway.api.headers import request_id
+from gateway.service import Gateway
+
+
+@get("/healthz")
+async def healthz(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
+    """Whether the process answers at all."""
+    return Response({"status": "ok"}, headers={"x-request-id": request_id(request)})
+
+
+@get("/readyz")
+async def readyz(
+    request: Request[Any, Any, Any], gateway: NamedDependency[Gateway]
+) -> Response[dict[str, Any]]:
+    """Whether requests can be answered now, by which backends and under which policy."""
+    status = gateway.status()
+    body = {
+        "status": "ready" if status.ready else "not_ready",
+        "policy": {"name": status.policy, "hash": status.policy_hash},
+        "backends": status.backends,
+    }
+    return Response(
+        body,
+        status_code=200 if status.ready else 503,
+        headers={"x-request-id": request_id(request)},
+    )
+
+
+@get("/metrics", media_type="text/plain")
+async def metrics(gateway: NamedDependency[Gateway]) -> Response[bytes]:
+    """The metrics, in the Prometheus text format."""
+    return Response(
+        gateway.telemetry.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+    )

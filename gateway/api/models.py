@@ -1,0 +1,60 @@
+"""``GET /v1/models``."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from gateway.api.headers import request_id
+from gateway.errors import ModelNotFound
+from gateway.service import Gateway
+from gateway.types import ModelInfo
+
+
+class ModelObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One model, as the OpenAI API shows it, with its context length."""
+
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    object: str = "list"
+    data: list[ModelObject]
+
+
+@get("/models")
+async def list_models(
+    request: Request[Any, Any, Any], gateway: NamedDependency[Gateway]
+) -> Response[ModelList]:
+    """The models served."""
+    models = ModelList(data=[_object(model) for model in gateway.models()])
+    return Response(models, headers={"x-request-id": request_id(request)})
+
+
+@get("/models/{model_id:path}")
+async def get_model(
+    request: Request[Any, Any, Any], gateway: NamedDependency[Gateway], model_id: FromPath[str]
+) -> Response[ModelObject]:
+    """One model; its id may contain slashes."""
+    wanted = model_id.lstrip("/")
+    for model in gateway.models():
+        if model.id in (wanted, model_id):
+            return Response(_object(model), headers={"x-request-id": request_id(request)})
+    raise ModelNotFound(f"The model {wanted!r} does not exist.", param="model")
+
+
+def _object(model: ModelInfo) -> ModelObject:
+    return ModelObject(
+        id=model.id,
+        created=model.created,
+        owned_by=model.owned_by,
+        max_model_len=model.max_length,
+    )

@@ -1,0 +1,265 @@
+"""Chunks to wire objects: for each endpoint the events of a stream, and the answer as their fold.
+
+Both forms are made of the same chunks by the same code, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from gateway.errors import GatewayError
+from gateway.reply import Receipt, Reply
+from gateway.types import Chunk, FinishReason, TokenLogprob, Usage
+
+Event = Mapping[str, Any]
+
+
+class Choice:
+    """One choice, growing as its chunks arrive."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.logprobs: list[TokenLogprob] = []
+        self.finish_reason: FinishReason | None = None
+        self.completion_tokens = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Append one chunk of this choice."""
+        self.text += chunk.text
+        self.logprobs += chunk.logprobs or ()
+        self.finish_reason = chunk.finish_reason or self.finish_reason
+        if chunk.usage is not None:
+            self.completion_tokens = chunk.usage.completion_tokens
+
+
+class Fold:
+    """All choices of an answer, and their usage."""
+
+    def __init__(self, receipt: Receipt, n: int) -> None:
+        self.choices = tuple(Choice() for _ in range(n))
+        self._prompt_tokens = receipt.prompt_tokens
+
+    @property
+    def usage(self) -> Usage:
+        """The prompt once, and the tokens of every choice."""
+        return Usage(self._prompt_tokens, sum(choice.completion_tokens for choice in self.choices))
+
+    def add(self, chunk: Chunk) -> None:
+        """Append one chunk."""
+        self.choices[chunk.index].add(chunk)
+
+
+class Rendering(Protocol):
+    """How one endpoint writes an answer down."""
+
+    def opening(self, receipt: Receipt) -> Sequence[Event]:
+        """The events before the first chunk."""
+        ...
+
+    def events(self, receipt: Receipt, chunk: Chunk, before: Choice) -> Sequence[Event]:
+        """The events of one chunk; ``before`` is its choice without it."""
+        ...
+
+    def whole(self, receipt: Receipt, fold: Fold) -> Event:
+        """The answer in one object."""
+        ...
+
+
+async def whole(reply: Reply, rendering: Rendering, n: int) -> Event:
+    """Fold the reply. Raises its GatewayError, with the receipt."""
+    fold = Fold(reply.receipt, n)
+    try:
+        async for chunk in reply:
+            fold.add(chunk)
+    except GatewayError as error:
+        error.receipt = reply.receipt
+        raise
+    finally:
+        reply.cancel()
+    return rendering.whole(reply.receipt, fold)
+
+
+async def stream(
+    reply: Reply, rendering: Rendering, n: int, *, include_usage: bool
+) -> AsyncIterator[Event]:
+    """The events of a stream; raises the reply's GatewayError where it breaks off."""
+    receipt = reply.receipt
+    fold = Fold(receipt, n)
+    extra: Event = {"usage": None} if include_usage else {}
+    for event in rendering.opening(receipt):
+        yield {**event, **extra}
+    async for chunk in reply:
+        for event in rendering.events(receipt, chunk, fold.choices[chunk.index]):
+            yield {**event, **extra}
+        fold.add(chunk)
+    if include_usage:
+        yield {**rendering.whole(receipt, Fold(receipt, 0)), "usage": usage_of(fold.usage)}
+
+
+class ChatRendering:
+    """``POST /v1/chat/completions``."""
+
+    def __init__(self, model: str, n: int) -> None:
+        self._model = model
+        self._n = n
+
+    def opening(self, receipt: Receipt) -> Sequence[Event]:
+        """The role of every choice, in order: clients index choices as they first see them."""
+        role = {"role": "assistant", "content": "", "refusal": None}
+        return [self._event(receipt, index, role) for index in range(self._n)]
+
+    def events(self, receipt: Receipt, chunk: Chunk, before: Choice) -> Sequence[Event]:
+        """The text, and apart from it the finish reason with an empty delta."""
+        events = []
+        if chunk.text or chunk.logprobs:
+            delta = {"content": chunk.text}
+            events.append(self._event(receipt, chunk.index, delta, logprobs=chunk.logprobs))
+        if chunk.finish_reason is not None:
+            events.append(
+                self._event(receipt, chunk.index, {}, finish_reason=chunk.finish_reason.value)
+            )
+        return events
+
+    def whole(self, receipt: Receipt, fold: Fold) -> Event:
+        """A ``chat.completion``."""
+        if not fold.choices:
+            return self._frame(receipt, "chat.completion.chunk", [])
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "logprobs": _chat_logprobs(choice.logprobs),
+                "finish_reason": choice.finish_reason and choice.finish_reason.value,
+            }
+            for index, choice in enumerate(fold.choices)
+        ]
+        frame = self._frame(receipt, "chat.completion", choices)
+        return {**frame, "usage": usage_of(fold.usage)}
+
+    def _event(
+        self,
+        receipt: Receipt,
+        index: int,
+        delta: Mapping[str, Any],
+        *,
+        logprobs: Sequence[TokenLogprob] | None = None,
+        finish_reason: str | None = None,
+    ) -> Event:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": _chat_logprobs(logprobs),
+            "finish_reason": finish_reason,
+        }
+        return self._frame(receipt, "chat.completion.chunk", [choice])
+
+    def _frame(self, receipt: Receipt, kind: str, choices: Sequence[Event]) -> Event:
+        return {
+            "id": f"chatcmpl-{receipt.decision_id}",
+            "object": kind,
+            "created": int(receipt.created_at),
+            "model": self._model,
+            "choices": choices,
+        }
+
+
+class CompletionRendering:
+    """``POST /v1/completions``."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def opening(self, receipt: Receipt) -> Sequence[Event]:
+        """Nothing: a completion has no role."""
+        return ()
+
+    def events(self, receipt: Receipt, chunk: Chunk, before: Choice) -> Sequence[Event]:
+        """The text, together with the finish reason."""
+        if not (chunk.text or chunk.logprobs or chunk.finish_reason):
+            return ()
+        return [
+            self._frame(
+                receipt,
+                [
+                    _completion_choice(
+                        chunk.index,
+                        chunk.text,
+                        chunk.logprobs or (),
+                        chunk.finish_reason,
+                        offset=len(before.text),
+                    )
+                ],
+            )
+        ]
+
+    def whole(self, receipt: Receipt, fold: Fold) -> Event:
+        """A ``text_completion``."""
+        choices = [
+            _completion_choice(index, choice.text, choice.logprobs, choice.finish_reason)
+            for index, choice in enumerate(fold.choices)
+        ]
+        return {**self._frame(receipt, choices), "usage": usage_of(fold.usage)}
+
+    def _frame(self, receipt: Receipt, choices: Sequence[Event]) -> Event:
+        return {
+            "id": f"cmpl-{receipt.decision_id}",
+            "object": "text_completion",
+            "created": int(receipt.created_at),
+            "model": self._model,
+            "choices": choices,
+        }
+
+
+def usage_of(usage: Usage) -> Event:
+    """The wire form of the token counts."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _completion_choice(
+    index: int,
+    text: str,
+    logprobs: Sequence[TokenLogprob],
+    finish_reason: FinishReason | None,
+    *,
+    offset: int = 0,
+) -> Event:
+    return {
+        "text": text,
+        "index": index,
+        "logprobs": _completion_logprobs(logprobs, offset),
+        "finish_reason": finish_reason and finish_reason.value,
+    }
+
+
+def _chat_logprobs(logprobs: Sequence[TokenLogprob] | None) -> Event | None:
+    if not logprobs:
+        return None
+    content = [
+        {**_chat_token(token), "top_logprobs": [_chat_token(other) for other in token.top]}
+        for token in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _chat_token(token: TokenLogprob) -> Event:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.token_bytes)}
+
+
+def _completion_logprobs(logprobs: Sequence[TokenLogprob], offset: int) -> Event | None:
+    if not logprobs:
+        return None
+    offsets = []
+    for token in logprobs:
+        offsets.append(offset)
+        offset += len(token.token)
+    return {
+        "tokens": [token.token for token in logprobs],
+        "token_logprobs": [token.logprob for token in logprobs],
+        "top_logprobs": [{other.token: other.logprob for other in t.top} for t in logprobs],
+        "text_offset": offsets,
+    }

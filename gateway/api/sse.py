@@ -1,0 +1,109 @@
+"""Server-sent events with exact bytes, and the watch for clients that leave.
+
+The framework's own streaming is not used: it cancels the generator in a way that interrupts its
+clean-up. Here a client that leaves only cancels the reply, and everything else runs to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request, Response
+from litestar.app import Litestar
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Send
+
+from gateway.api.errors import ClientGone, body_of
+from gateway.api.headers import of_receipt
+from gateway.api.render import Event
+from gateway.errors import GatewayError
+from gateway.reply import Reply
+
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+MEDIA_TYPE = "text/event-stream"
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+def frame(event: object) -> bytes:
+    """One event as it goes over the wire; JSON has no line breaks of its own."""
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+async def frames(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    """The frames of a stream; one that fails midway ends with the error object and without DONE."""
+    try:
+        async for event in events:
+            yield frame(event)
+    except GatewayError as error:
+        yield frame(body_of(error))
+        return
+    yield DONE
+
+
+class EventStream(Response[None]):
+    """A reply as server-sent events; the reply is cancelled when the client leaves."""
+
+    def __init__(self, reply: Reply, events: AsyncIterator[Event]) -> None:
+        super().__init__(None, headers={**of_receipt(reply.receipt), **_HEADERS}, status_code=200)
+        self._reply = reply
+        self._events = events
+
+    def to_asgi_response(
+        self, app: Litestar | None, request: Request[Any, Any, Any], **options: Any
+    ) -> ASGIResponse:
+        """The ASGI application that sends the stream."""
+        given = dict(options.get("headers") or {})
+        return _StreamingResponse(
+            self._reply,
+            self._events,
+            headers=given | self.headers,
+            cookies=[*self.cookies, *(options.get("cookies") or ())],
+        )
+
+
+class _StreamingResponse(ASGIResponse):
+    _should_set_content_length = False
+
+    def __init__(self, reply: Reply, events: AsyncIterator[Event], **options: Any) -> None:
+        super().__init__(media_type=MEDIA_TYPE, **options)
+        self._reply = reply
+        self._events = events
+
+    async def send_body(self, send: Send, receive: Receive) -> None:
+        watch = asyncio.create_task(_disconnected(receive))
+        # The reply then ends with an error, so the loop below never waits for a client that left.
+        watch.add_done_callback(lambda _: self._reply.cancel())
+        try:
+            async for piece in frames(self._events):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            watch.cancel()
+            self._reply.cancel()
+
+
+async def until_disconnect(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled when the client leaves.
+
+    The request's body must have been read. Raises ClientGone.
+    """
+    task = asyncio.create_task(work)
+    watch = asyncio.create_task(_disconnected(request.receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientGone
+    finally:
+        watch.cancel()
+        task.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,32 @@
+"""`create_app`: the stand-alone application: the plugin, and what only a whole app can set."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from litestar import Litestar
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+
+from gateway.api.errors import respond_with_error
+from gateway.config import GatewayConfig, load
+from gateway.plugin import GatewayPlugin
+from gateway.telemetry import configure_logging
+
+
+def create_app(config: GatewayConfig | None = None) -> Litestar:
+    """The application for any ASGI server; without ``config`` it is loaded. Raises ConfigError."""
+    config = load() if config is None else config
+    configure_logging(config.log.level, config.log.json)
+    return Litestar(
+        plugins=[GatewayPlugin(config)],
+        # Unknown paths and methods never reach a router, so their errors are shaped here.
+        exception_handlers={Exception: respond_with_error},
+        logging_config=None,
+        openapi_config=OpenAPIConfig(
+            title="Draftgate",
+            version=version("draftgate"),
+            path="/openapi.json",
+            render_plugins=[JsonRenderPlugin(path="/")],
+        ),
+    )

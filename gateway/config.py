@@ -1,0 +1,213 @@
+"""The configuration: frozen structs, and `load`, which reads a YAML file and then the environment.
+
+The only reader of ``os.environ``. It must not build anything: the plugin hands each object its own
+section.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway import documents
+from gateway.errors import ConfigError, Problem
+
+CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to listen, and how large a request may be."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    """0 lets the system choose a free one."""
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 10 * 1024 * 1024
+    shutdown_seconds: Seconds = 30.0
+    """How long answers in progress may still run after a signal to stop."""
+
+
+class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One backend: the entry point's name, and its own keyword arguments."""
+
+    type: str
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where decisions are recorded."""
+
+    url: str = ""
+    """An SQLAlchemy URL; empty: an SQLite file in the state directory, as `load` fills in."""
+    required: bool = True
+    """Whether a request that cannot be recorded is refused."""
+
+
+class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One API key, known by its SHA-256 alone."""
+
+    id: Name
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
+    """The hex digest of the key: ``printf %s KEY | sha256sum``."""
+    team: str | None = None
+    admin: bool = False
+
+
+class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may ask. Without a key, everybody is the anonymous caller."""
+
+    keys: tuple[KeyConfig, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("id", "sha256"):
+            values = [getattr(key, field).lower() for key in self.keys]
+            if repeated := sorted({value for value in values if values.count(value) > 1}):
+                raise ValueError(f"two keys have the same {field} {repeated[0]!r}")
+
+
+class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is written to standard output."""
+
+    level: Annotated[str, msgspec.Meta(pattern="^(debug|info|warning|error|critical)$")] = "info"
+    json: bool = True
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that an operator may set; every default works."""
+
+    server: ServerConfig = ServerConfig()
+    backends: Annotated[Mapping[Name, BackendConfig], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: {"local": BackendConfig("local")}
+    )
+    policy: Path | None = None
+    """None: the policy that comes with Draftgate."""
+    classifiers: tuple[str, ...] = ("domain", "context", "language")
+    classifier_timeout_seconds: Seconds = 2.0
+    audit: AuditConfig = AuditConfig()
+    auth: AuthConfig = AuthConfig()
+    log: LogConfig = LogConfig()
+    cache: Path | None = None
+    """Where downloaded models live; None: the backend's own choice."""
+
+
+def load(path: Path | None = None) -> GatewayConfig:
+    """The configuration of ``path``, else of ``$DRAFTGATE_CONFIG``, else the defaults.
+
+    The environment's variables win over the file. A relative policy path in the file is relative
+    to the file. Raises ConfigError with every problem.
+    """
+    path = path or _path(CONFIG_VARIABLE)
+    config = GatewayConfig()
+    if path is not None:
+        config = documents.load(path, GatewayConfig)
+        if config.policy is not None:
+            policy = path.parent / config.policy.expanduser()
+            config = msgspec.structs.replace(config, policy=policy)
+    return complete(
+        override(
+            config,
+            model=os.environ.get("DRAFTGATE_MODEL") or None,
+            policy=_path("DRAFTGATE_POLICY"),
+            host=os.environ.get("DRAFTGATE_HOST") or None,
+            port=_port(),
+            database_url=os.environ.get("DRAFTGATE_DATABASE_URL") or None,
+            cache=_path("DRAFTGATE_CACHE"),
+        )
+    )
+
+
+def override(
+    config: GatewayConfig,
+    *,
+    model: str | None = None,
+    policy: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    database_url: str | None = None,
+    cache: Path | None = None,
+    log_level: str | None = None,
+) -> GatewayConfig:
+    """``config`` with what is not None replaced; ``model`` goes to the first local backend."""
+    replace = msgspec.structs.replace
+    server, audit, log = config.server, config.audit, config.log
+    backends = config.backends
+    if model is not None:
+        backends = _with_model(backends, model)
+    return replace(
+        config,
+        server=replace(
+            server,
+            host=server.host if host is None else host,
+            port=server.port if port is None else port,
+        ),
+        audit=audit if database_url is None else replace(audit, url=database_url),
+        log=log if log_level is None else replace(log, level=log_level),
+        backends=backends,
+        policy=config.policy if policy is None else policy,
+        cache=config.cache if cache is None else cache,
+    )
+
+
+def complete(config: GatewayConfig) -> GatewayConfig:
+    """``config`` with the policy, the log's URL and the model cache filled in where left open."""
+    replace = msgspec.structs.replace
+    backends = config.backends
+    if config.cache is not None:
+        backends = {name: _with_cache(backend, config.cache) for name, backend in backends.items()}
+    audit = config.audit
+    if not audit.url:
+        audit = replace(audit, url=f"sqlite+aiosqlite:///{_state_directory() / 'decisions.db'}")
+    policy = config.policy or default_policy_path()
+    return replace(config, audit=audit, backends=backends, policy=policy)
+
+
+def default_policy_path() -> Path:
+    """The shipped policy: in ``policies/`` of a checkout, or ``gateway/_policies`` of a wheel."""
+    package = Path(__file__).parent
+    candidates = (package.parent / "policies", package / "_policies")
+    folder = next((path for path in candidates if (path / "default.yaml").is_file()), candidates[0])
+    return folder / "default.yaml"
+
+
+def _with_model(backends: Mapping[Name, BackendConfig], model: str) -> Mapping[Name, BackendConfig]:
+    name = next((name for name, backend in backends.items() if backend.type == "local"), None)
+    if name is None:
+        message = f"model {model!r} is given, but no backend of type local is configured"
+        raise ConfigError([Problem(message, path="backends", hint="leave the model out")])
+    options = {**backends[name].options, "model": model}
+    return {**backends, name: msgspec.structs.replace(backends[name], options=options)}
+
+
+def _with_cache(backend: BackendConfig, cache: Path) -> BackendConfig:
+    if backend.type != "local":
+        return backend
+    return msgspec.structs.replace(backend, options={"cache": str(cache), **backend.options})
+
+
+def _state_directory() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "draftgate"
+
+
+def _path(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else None
+
+
+def _port() -> int | None:
+    value = os.environ.get("DRAFTGATE_PORT")
+    if not value:
+        return None
+    if not (value.isascii() and value.isdigit() and int(value) <= 65535):
+        message = f"{value!r} is no port"
+        raise ConfigError(
+            [Problem(message, path="DRAFTGATE_PORT", hint="a number from 0 to 65535")]
+        )
+    return int(value)

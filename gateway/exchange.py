@@ -1,0 +1,143 @@
+"""`Exchange`: one request in progress, from its arrival to its outcome record.
+
+It only remembers; the service decides what happens next. It must not know of HTTP or of storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import msgspec
+
+from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings, attest
+from gateway.backends.base import Backend, Generation
+from gateway.errors import GatewayError
+from gateway.reply import Receipt
+from gateway.types import (
+    Caller,
+    ChatRequest,
+    Chunk,
+    Decision,
+    Execution,
+    FinishReason,
+    Job,
+    Prompt,
+    Sampling,
+    Signals,
+)
+
+_SEEDS = 1 << 53
+"""Drawn seeds stay below this, so that every JSON reader of the log keeps them exactly."""
+
+
+class Exchange:
+    """What is known of one request so far. ``record`` is set once it has been decided."""
+
+    record: DecisionRecord
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        backend_name: str,
+        backend: Backend,
+        prompt: Prompt,
+        arrived: float,
+    ) -> None:
+        self.request = request
+        self.backend_name = backend_name
+        self.backend = backend
+        self.prompt = prompt
+        self.arrived = arrived
+        self.recording: asyncio.Task[bool] | None = None
+        self.generation: Generation | None = None
+        self.finished: dict[int, FinishReason] = {}
+        self.ending = FinishReason.ERROR
+        """What became of the choices that did not finish."""
+        self.error: str | None = None
+        self.classify_seconds = self.decide_seconds = self.record_seconds = 0.0
+        self.first_token_seconds: float | None = None
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the client may be told."""
+        return Receipt(
+            request_id=self.record.request_id,
+            decision_id=self.record.decision_id,
+            created_at=self.record.created_at,
+            decision=self.record.decision,
+            prompt_tokens=self.prompt.num_tokens,
+        )
+
+    def decide(
+        self, decision: Decision, signals: Signals, caller: Caller, *, request_id: str, now: float
+    ) -> None:
+        """Take the decision on record; ``now`` is in seconds since the epoch."""
+        self.record = DecisionRecord(
+            decision_id=new_id("dec"),
+            request_id=request_id,
+            created_at=now,
+            caller=caller,
+            request=RequestFacts.of(self.request, self.prompt.num_tokens),
+            signals=signals,
+            decision=decision,
+            sampling=_final_sampling(self.request.sampling, decision),
+            backend=self.backend_name,
+        )
+
+    def job(self) -> Job:
+        """What the backend is asked to do."""
+        record = self.record
+        return Job(record.request_id, self.request, record.decision, record.sampling, self.prompt)
+
+    def fail(self, error: GatewayError) -> None:
+        """Note why it failed."""
+        self.error = f"{error.code or error.type}: {error.message}"
+
+    def note(self, chunk: Chunk) -> None:
+        """Follow the answer: its first text, and which choices have ended."""
+        if chunk.text and self.first_token_seconds is None:
+            self.first_token_seconds = time.perf_counter() - self.arrived
+        if chunk.finish_reason is not None:
+            self.finished[chunk.index] = chunk.finish_reason
+
+    def outcome(self, execution: Execution) -> OutcomeRecord:
+        """The record of how it went."""
+        return OutcomeRecord(
+            decision_id=self.record.decision_id,
+            finished_at=time.time(),
+            finish_reasons=tuple(
+                self.finished.get(index, self.ending) for index in range(self.request.n)
+            ),
+            execution=execution,
+            timings=Timings(
+                classify=self.classify_seconds,
+                decide=self.decide_seconds,
+                record=self.record_seconds,
+                first_token=self.first_token_seconds,
+                total=time.perf_counter() - self.arrived,
+            ),
+            attestation=attest(self.record.decision, execution),
+            error=self.error,
+        )
+
+
+def new_id(kind: str) -> str:
+    """An id that sorts by time: milliseconds, then 80 random bits."""
+    return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def _final_sampling(sampling: Sampling, decision: Decision) -> Sampling:
+    """The request's sampling within the rule's limits, with a seed to replay it by."""
+    limits = decision.limits
+    lengths = [n for n in (sampling.max_tokens, limits.max_tokens) if n is not None]
+    temperature = sampling.temperature
+    if limits.max_temperature is not None:
+        temperature = min(temperature, limits.max_temperature)
+    return msgspec.structs.replace(
+        sampling,
+        temperature=temperature,
+        max_tokens=min(lengths, default=None),
+        seed=secrets.randbelow(_SEEDS) if sampling.seed is None else sampling.seed,
+    )

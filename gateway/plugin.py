@@ -1,0 +1,112 @@
+"""`GatewayPlugin`: puts Draftgate on a Litestar application, its own or somebody else's.
+
+The one place where objects are built from the configuration. It adds a router, a lifespan and a
+command group, and must touch no other setting of its host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import entry_points
+
+from click import Group
+from litestar import Litestar
+from litestar.config.app import AppConfig
+from litestar.plugins import CLIPlugin, InitPlugin
+
+from gateway import extensions
+from gateway.api import build_router
+from gateway.audit.store import DecisionStore
+from gateway.backends.base import Backend
+from gateway.config import GatewayConfig, complete, load
+from gateway.errors import Unavailable
+from gateway.routing import policy as policies
+from gateway.service import Gateway
+from gateway.telemetry import Telemetry
+
+
+class GatewayPlugin(InitPlugin, CLIPlugin):
+    """Mounts the gateway's routes under ``path`` and runs one `Gateway` while the host runs."""
+
+    def __init__(self, config: GatewayConfig | None = None, *, path: str = "/") -> None:
+        self._config = load() if config is None else complete(config)
+        self._path = path
+        self._gateway: Gateway | None = None
+
+    def on_app_init(self, app_config: AppConfig) -> AppConfig:
+        """Add one router and one lifespan."""
+
+        # A closure: the framework copies what it is given, and a bound method with its object.
+        async def provide_gateway() -> Gateway:
+            return await self.gateway()
+
+        router = build_router(
+            provide_gateway,
+            keys=self._config.auth.keys,
+            max_body_bytes=self._config.server.max_body_bytes,
+            path=self._path,
+        )
+        app_config.route_handlers.append(router)
+        app_config.lifespan = [*app_config.lifespan, self._lifespan]
+        return app_config
+
+    def on_cli_init(self, cli: Group) -> None:
+        """Add the ``draftgate`` commands as ``gateway`` to the host's command line."""
+        points = entry_points(group="console_scripts", name="draftgate")
+        for point in points:
+            cli.add_command(point.load(), name="gateway")
+
+    async def gateway(self) -> Gateway:
+        """The running gateway. Raises Unavailable before the host's start and after its end."""
+        if self._gateway is None:
+            raise Unavailable("The gateway is not running.", retry_after=1)
+        return self._gateway
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:
+        async with running(self._config) as self._gateway:
+            try:
+                yield
+            finally:
+                self._gateway = None
+
+
+@asynccontextmanager
+async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
+    """A `Gateway` built from ``config``, closed at the end.
+
+    Cheap things first, so that a wrong file is reported before a model is loaded. What had been
+    started is closed again when a later part fails. Raises ConfigError or a GatewayError.
+    """
+    config = complete(config)
+    if config.policy is None:
+        raise ValueError("the configuration is not complete")
+    policy = policies.load(config.policy, backends=config.backends)
+    classifiers = {name: extensions.build("classifiers", name, {}) for name in config.classifiers}
+    async with AsyncExitStack() as started:
+        audit = await DecisionStore.open(config.audit.url)
+        started.push_async_callback(audit.aclose)
+        backends: dict[str, Backend] = {}
+        for name, section in config.backends.items():
+            # In a thread: loading a model must not stop the loop from hearing a signal.
+            backend: Backend = await asyncio.to_thread(
+                extensions.build, "backends", section.type, section.options
+            )
+            started.push_async_callback(backend.aclose)
+            backends[name] = backend
+        telemetry = Telemetry(model.id for backend in backends.values() for model in backend.models)
+        telemetry.set_policy(policy.name, policy.hash)
+        gateway = Gateway(
+            backends=backends,
+            policy=policy,
+            classifiers=classifiers,
+            audit=audit,
+            telemetry=telemetry,
+            audit_required=config.audit.required,
+            classifier_timeout_seconds=config.classifier_timeout_seconds,
+        )
+        started.pop_all()
+        started.push_async_callback(gateway.aclose)
+        yield gateway

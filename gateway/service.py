@@ -1,0 +1,300 @@
+"""`Gateway`: the only code that knows in which order a request is classified, decided, answered.
+
+It knows nothing of HTTP, and holds no configuration: it is handed the objects that it works with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from gateway.audit.base import AuditLog
+from gateway.audit.record import OutcomeRecord
+from gateway.backends.base import Backend, BackendStatus, Generation
+from gateway.classification.base import Classifier, classify
+from gateway.errors import (
+    AuditUnavailable,
+    BackendFailed,
+    GatewayError,
+    ModelNotFound,
+    PolicyDenied,
+    Unavailable,
+)
+from gateway.exchange import Exchange, new_id
+from gateway.reply import Emit, Reply
+from gateway.routing.decide import decide
+from gateway.routing.policy import Policy
+from gateway.telemetry import Telemetry
+from gateway.types import (
+    Caller,
+    ChatRequest,
+    Decision,
+    Execution,
+    FinishReason,
+    ModelInfo,
+    Signals,
+)
+
+T = TypeVar("T")
+
+_UNSENT = (FinishReason.CANCELLED, FinishReason.ERROR)
+
+
+class GatewayStatus(msgspec.Struct, frozen=True):
+    """What health checks report."""
+
+    ready: bool
+    policy: str
+    policy_hash: str
+    backends: Mapping[str, BackendStatus]
+
+
+class Gateway:
+    """Answers requests: classify, decide, record, generate, record."""
+
+    def __init__(
+        self,
+        *,
+        backends: Mapping[str, Backend],
+        policy: Policy,
+        classifiers: Mapping[str, Classifier],
+        audit: AuditLog,
+        telemetry: Telemetry,
+        audit_required: bool = True,
+        classifier_timeout_seconds: float = 2.0,
+    ) -> None:
+        self._backends = backends
+        self._policy = policy
+        self._classifiers = classifiers
+        self._audit = audit
+        self._audit_required = audit_required
+        self._classifier_timeout = classifier_timeout_seconds
+        self._telemetry = telemetry
+        self._log = structlog.get_logger("draftgate")
+        self._replies: set[Reply] = set()
+        self._settling: set[asyncio.Task[Any]] = set()
+        self._closing = False
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """The metrics of this gateway."""
+        return self._telemetry
+
+    def models(self) -> tuple[ModelInfo, ...]:
+        """Every model served, once each, in the order of the backends."""
+        found: dict[str, ModelInfo] = {}
+        for backend in self._backends.values():
+            for model in backend.models:
+                found.setdefault(model.id, model)
+        return tuple(found.values())
+
+    def status(self) -> GatewayStatus:
+        """Whether requests can be answered now."""
+        backends = {name: backend.status for name, backend in self._backends.items()}
+        return GatewayStatus(
+            ready=not self._closing and all(status.ready for status in backends.values()),
+            policy=self._policy.name,
+            policy_hash=self._policy.hash,
+            backends=backends,
+        )
+
+    async def respond(
+        self, request: ChatRequest, caller: Caller, *, request_id: str | None = None
+    ) -> Reply:
+        """Start answering; returns when the first chunk is there.
+
+        Raises a GatewayError for everything that goes wrong before it; its ``receipt`` is set when
+        the request had been decided. Cancelling this call cancels the answer.
+        """
+        arrived = time.perf_counter()
+        self._refuse_when_closing()
+        name, backend = self._find(request.model)
+        prompt = await backend.prepare(request)
+        exchange = Exchange(request, name, backend, prompt, arrived)
+        await self._decide(exchange, caller, request_id or new_id("req"))
+        self._refuse_when_closing()
+        reply = Reply(exchange.receipt, partial(self._produce, exchange))
+        self._replies.add(reply)
+        reply.when_done(lambda: self._replies.discard(reply))
+        try:
+            await reply.prime()
+        except GatewayError as error:
+            if not isinstance(error, AuditUnavailable):
+                error.receipt = exchange.receipt
+            raise
+        except BaseException:
+            reply.cancel()
+            raise
+        return reply
+
+    def stop(self) -> None:
+        """Refuse new requests and cancel what runs; their clients are told. Returns at once."""
+        self._closing = True
+        for reply in self._replies:
+            reply.cancel()
+
+    async def aclose(self) -> None:
+        """Cancel what runs, wait until its outcomes are written, then close backends and log."""
+        self.stop()
+        for reply in tuple(self._replies):
+            await reply.wait()
+        while self._settling:
+            await asyncio.wait(tuple(self._settling))
+        for backend in self._backends.values():
+            await backend.aclose()
+        await self._audit.aclose()
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise Unavailable("The gateway is shutting down.", retry_after=5)
+
+    def _find(self, model: str) -> tuple[str, Backend]:
+        for name, backend in self._backends.items():
+            if any(known.id == model for known in backend.models):
+                return name, backend
+        known = ", ".join(model.id for model in self.models())
+        raise ModelNotFound(f"The model {model!r} does not exist; known: {known}.", param="model")
+
+    async def _decide(self, exchange: Exchange, caller: Caller, request_id: str) -> None:
+        request = exchange.request
+        started = time.perf_counter()
+        signals = await self._classify(request)
+        classified = time.perf_counter()
+        now = datetime.now(UTC)
+        decision = decide(
+            self._policy,
+            signals,
+            request,
+            caller,
+            prompt_tokens=exchange.prompt.num_tokens,
+            now=now,
+        )
+        exchange.classify_seconds = classified - started
+        exchange.decide_seconds = time.perf_counter() - classified
+        await self._move(exchange, decision)
+        exchange.decide(decision, signals, caller, request_id=request_id, now=now.timestamp())
+
+    async def _classify(self, request: ChatRequest) -> Signals:
+        signals = await classify(
+            request, self._classifiers, timeout_seconds=self._classifier_timeout
+        )
+        if isinstance(request.prompt, tuple):
+            # Token ids carry text that no classifier has read: the policy must know.
+            unread = signals.total_tokens + max(len(request.prompt), 1)
+            signals = msgspec.structs.replace(signals, total_tokens=unread)
+        return signals
+
+    async def _move(self, exchange: Exchange, decision: Decision) -> None:
+        """Follow a rule that names another backend than the one found by the model."""
+        name = decision.backend
+        if name is None or name == exchange.backend_name:
+            return
+        backend = self._backends.get(name)
+        if backend is None or all(m.id != exchange.request.model for m in backend.models):
+            raise Unavailable(
+                f"The policy sends this request to the backend {name!r}, which does not serve "
+                f"the model {exchange.request.model!r}."
+            )
+        exchange.backend_name, exchange.backend = name, backend
+        exchange.prompt = await backend.prepare(exchange.request)
+
+    async def _produce(self, exchange: Exchange, emit: Emit) -> None:
+        """Produce one reply; whatever happens, its outcome is settled in a task of its own."""
+        try:
+            await self._record_decision(exchange)
+            decision = exchange.record.decision
+            if decision.deny is not None:
+                raise PolicyDenied(decision.deny)
+            generation = await exchange.backend.generate(exchange.job())
+            exchange.generation = generation
+            await _forward(exchange, generation, emit)
+        except asyncio.CancelledError:
+            exchange.ending = FinishReason.CANCELLED
+            raise
+        except GatewayError as error:
+            exchange.fail(error)
+            raise
+        except Exception as error:
+            self._log.exception("backend_failed", decision_id=exchange.record.decision_id)
+            failed = BackendFailed("The answer could not be generated; the server's log says why.")
+            exchange.fail(failed)
+            raise failed from error
+        finally:
+            await asyncio.shield(self._spawn(self._settle(exchange)))
+
+    async def _record_decision(self, exchange: Exchange) -> None:
+        # In a task of its own: when this one is cancelled, it must still be known what is stored.
+        exchange.recording = self._spawn(self._append_decision(exchange))
+        await asyncio.shield(exchange.recording)
+
+    async def _append_decision(self, exchange: Exchange) -> bool:
+        started = time.perf_counter()
+        try:
+            await self._audit.append_decision(exchange.record)
+        except AuditUnavailable as error:
+            decision_id = exchange.record.decision_id
+            self._telemetry.audit_failed("decision")
+            self._log.error("decision_not_recorded", decision_id=decision_id, error=error.message)
+            if self._audit_required:
+                raise
+            return False
+        finally:
+            exchange.record_seconds = time.perf_counter() - started
+        return True
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """End the generation and write the outcome. Never raises: nobody is left to hear it."""
+        try:
+            recorded = exchange.recording is not None and await exchange.recording
+        except AuditUnavailable:
+            return
+        try:
+            execution = await self._end(exchange)
+            outcome = exchange.outcome(execution)
+            self._telemetry.observe(exchange.record, outcome)
+            if recorded:
+                await self._append_outcome(outcome)
+        except Exception:  # noqa: BLE001 - logged: the request is over and nobody awaits this
+            self._log.exception("outcome_lost", decision_id=exchange.record.decision_id)
+
+    async def _append_outcome(self, outcome: OutcomeRecord) -> None:
+        try:
+            await self._audit.append_outcome(outcome)
+        except AuditUnavailable as error:
+            self._telemetry.audit_failed("outcome")
+            self._log.error(
+                "outcome_not_recorded", decision_id=outcome.decision_id, error=error.message
+            )
+
+    async def _end(self, exchange: Exchange) -> Execution:
+        if exchange.generation is None:
+            return Execution(backend=exchange.backend_name, model=exchange.request.model)
+        try:
+            await exchange.generation.aclose()
+        except Exception:  # noqa: BLE001 - logged: the outcome must be written all the same
+            self._log.exception("not_closed", decision_id=exchange.record.decision_id)
+        return exchange.generation.execution
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        return task
+
+
+async def _forward(exchange: Exchange, generation: Generation, emit: Emit) -> None:
+    """Pass every chunk on, and hold the backend to its contract."""
+    while (chunk := await anext(generation, None)) is not None:
+        if chunk.finish_reason in _UNSENT:
+            raise BackendFailed(f"The backend gave up: {chunk.finish_reason}.")
+        exchange.note(chunk)
+        await emit(chunk)
+    if missing := exchange.request.n - len(exchange.finished):
+        raise BackendFailed(f"The backend ended {missing} of the choices without a finish reason.")

@@ -1,0 +1,195 @@
+"""The gateway on an application that belongs to somebody else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click import Group
+from litestar import Litestar, Response, get
+from litestar.testing import AsyncTestClient
+
+from gateway.audit.base import AuditLog
+from gateway.config import AuditConfig, BackendConfig, GatewayConfig
+from gateway.errors import ConfigError, Unavailable
+from gateway.plugin import GatewayPlugin, running
+
+ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
+Make = Callable[..., GatewayConfig]
+
+
+@get("/mine")
+async def mine() -> dict[str, str]:
+    return {"host": "ok"}
+
+
+@get("/broken")
+async def broken() -> None:
+    raise ValueError("the host's own trouble")
+
+
+def host(config: GatewayConfig, **options: Any) -> Litestar:
+    return Litestar(
+        [mine, broken],
+        plugins=[GatewayPlugin(config, path="/llm")],
+        logging_config=None,
+        **options,
+    )
+
+
+async def test_it_answers_beside_the_hosts_own_routes(make_config: Make) -> None:
+    async with AsyncTestClient(host(make_config())) as client:
+        answer = await client.post("/llm/v1/chat/completions", json=ASK)
+        stream = await client.post("/llm/v1/chat/completions", json={**ASK, "stream": True})
+
+        assert answer.json()["object"] == "chat.completion"
+        assert stream.text.endswith("data: [DONE]\n\n")
+        assert (await client.get("/mine")).json() == {"host": "ok"}
+        assert (await client.get("/llm/healthz")).status_code == 200
+
+
+async def test_the_hosts_errors_and_settings_stay_its_own(make_config: Make) -> None:
+    app = host(make_config())
+    async with AsyncTestClient(app, raise_server_exceptions=False) as client:
+        assert "error" not in (await client.get("/nowhere")).json()
+        assert "error" not in (await client.get("/broken")).json()
+        assert (await client.get("/llm/v1/models/none")).json()["error"]["code"]
+
+    assert not app.exception_handlers
+    assert app.logging_config is None
+    assert not app.middleware
+    assert app.guards == []
+
+
+async def test_the_hosts_hooks_see_our_responses(make_config: Make) -> None:
+    async def after(response: Response[Any]) -> Response[Any]:
+        response.headers["x-host"] = "yes"
+        return response
+
+    async with AsyncTestClient(host(make_config(), after_request=after)) as client:
+        for body in (ASK, {**ASK, "stream": True}):
+            response = await client.post("/llm/v1/chat/completions", json=body)
+            assert response.status_code == 200
+            assert response.headers["x-host"] == "yes"
+
+
+async def test_the_hosts_lifespan_runs_too(make_config: Make) -> None:
+    events = []
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        events.append("start")
+        yield
+        events.append("stop")
+
+    async with AsyncTestClient(host(make_config(), lifespan=[lifespan])) as client:
+        assert (await client.get("/llm/readyz")).status_code == 200
+
+    assert events == ["start", "stop"]
+
+
+async def test_two_gateways_in_one_process_share_nothing(make_config: Make) -> None:
+    first = GatewayPlugin(make_config({"replies": ["first"]}), path="/one")
+    second = GatewayPlugin(make_config({"replies": ["second"]}), path="/two")
+
+    app = Litestar([mine], plugins=[first, second], logging_config=None)
+    async with AsyncTestClient(app) as client:
+        texts = [
+            (await client.post(f"/{name}/v1/chat/completions", json=ASK)).json()["choices"][0]
+            for name in ("one", "two")
+        ]
+
+    assert [choice["message"]["content"] for choice in texts] == ["first", "second"]
+
+
+async def test_before_the_start_and_after_the_end_there_is_no_gateway(make_config: Make) -> None:
+    plugin = GatewayPlugin(make_config())
+    app = Litestar(plugins=[plugin], logging_config=None)
+    with pytest.raises(Unavailable):
+        await plugin.gateway()
+
+    async with app.lifespan():
+        assert (await plugin.gateway()).status().ready
+
+    with pytest.raises(Unavailable):
+        await plugin.gateway()
+
+
+def test_the_commands_join_the_hosts_command_line(make_config: Make) -> None:
+    cli = Group("litestar")
+
+    GatewayPlugin(make_config()).on_cli_init(cli)
+
+    assert isinstance(cli.commands["gateway"], Group)
+    assert cli.commands["gateway"].get_command(None, "serve") is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": Path("/nowhere/policy.yaml")}, "no such file"),
+        ({"classifiers": ("astrology",)}, "unknown name 'astrology'; known: "),
+        ({"backends": {"a": BackendConfig("steam")}}, "unknown name 'steam'; known: "),
+        ({"backends": {"a": BackendConfig("scripted", {"speed": 9})}}, "no option speed"),
+        ({"audit": AuditConfig("mysql://here")}, "mysql"),
+    ],
+)
+async def test_a_wrong_part_stops_the_start_with_a_reason(
+    make_config: Make, change: dict[str, Any], message: str
+) -> None:
+    config = msgspec.structs.replace(make_config(), **change)
+
+    with pytest.raises(ConfigError, match=message):
+        async with running(config):
+            pass
+
+
+async def test_a_policy_that_names_an_unknown_backend_stops_the_start(make_config: Make) -> None:
+    policy = "version: 1\nname: x\nrules: [{id: a, decide: {mode: standard, backend: gone}}]\n"
+
+    with pytest.raises(ConfigError, match=r"policy\.yaml:3:.*'gone'"):
+        async with running(make_config(policy=policy)):
+            pass
+
+
+async def test_a_failed_start_closes_what_had_been_started(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gateway import plugin
+    from gateway.audit.store import DecisionStore
+
+    opened: list[AuditLog] = []
+    closed: list[AuditLog] = []
+
+    class Watched(DecisionStore):
+        @classmethod
+        async def open(cls, url: str, **options: Any) -> Any:
+            store = await super().open(url, **options)
+            opened.append(store)
+            return store
+
+        async def aclose(self) -> None:
+            closed.append(self)
+            await super().aclose()
+
+    monkeypatch.setattr(plugin, "DecisionStore", Watched)
+    config = msgspec.structs.replace(make_config(), backends={"a": BackendConfig("steam")})
+
+    with pytest.raises(ConfigError):
+        async with running(config):
+            pass
+
+    assert len(opened) == 1
+    assert opened == closed
+
+
+def test_importing_the_gateway_does_not_import_torch() -> None:
+    import subprocess
+
+    code = "import gateway, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

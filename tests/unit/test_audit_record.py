@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+
+from gateway.audit.record import RequestFacts, attest
+from gateway.types import ChatRequest, Decision, Draft, Execution, Message, Mode
+
+
+def _decision(mode: Mode, **changes: object) -> Decision:
+    decision = Decision(
+        mode=mode,
+        rule="r",
+        policy="p",
+        policy_hash="h",
+        draft=None if mode is Mode.STANDARD else Draft(),
+    )
+    return msgspec.structs.replace(decision, **changes)
+
+
+STANDARD = _decision(Mode.STANDARD)
+SPECULATIVE = _decision(Mode.SPECULATIVE)
+HYBRID = _decision(Mode.HYBRID, standard_first=10)
+
+
+@pytest.mark.parametrize(
+    ("decision", "execution", "expected"),
+    [
+        (STANDARD, Execution(), "ok"),
+        (STANDARD, Execution(mode=Mode.STANDARD), "ok"),
+        (STANDARD, Execution(mode=Mode.STANDARD, num_draft_tokens=1), "attestation_failed"),
+        (STANDARD, Execution(mode=Mode.SPECULATIVE), "attestation_failed"),
+        (STANDARD, Execution(mode=Mode.HYBRID), "attestation_failed"),
+        (STANDARD, Execution(mode=None, num_draft_tokens=1), "attestation_failed"),
+        (SPECULATIVE, Execution(), "ok"),
+        (SPECULATIVE, Execution(mode=Mode.SPECULATIVE), "ok"),
+        (
+            SPECULATIVE,
+            Execution(mode=Mode.SPECULATIVE, num_draft_tokens=5, first_draft_position=0),
+            "ok",
+        ),
+        (SPECULATIVE, Execution(mode=Mode.STANDARD), "attestation_failed"),
+        (SPECULATIVE, Execution(mode=Mode.HYBRID), "attestation_failed"),
+        (HYBRID, Execution(mode=Mode.HYBRID), "ok"),
+        (HYBRID, Execution(mode=Mode.HYBRID, num_draft_tokens=1, first_draft_position=10), "ok"),
+        (
+            HYBRID,
+            Execution(mode=Mode.HYBRID, num_draft_tokens=1, first_draft_position=9),
+            "attestation_failed",
+        ),
+        (HYBRID, Execution(mode=Mode.SPECULATIVE), "attestation_failed"),
+    ],
+)
+def test_attestation_holds_what_ran_against_what_was_decided(
+    decision: Decision, execution: Execution, expected: str
+) -> None:
+    assert expected == attest(decision, execution)
+
+
+def test_a_record_keeps_the_digest_of_the_body_and_no_text_of_it() -> None:
+    body = b'{"messages": [{"role": "user", "content": "pneumonia"}]}'
+    request = ChatRequest(
+        model="small",
+        messages=(Message("user", "pneumonia"),),
+        requested_mode=Mode.STANDARD,
+        body=body,
+    )
+
+    facts = RequestFacts.of(request, prompt_tokens=5)
+
+    assert hashlib.sha256(body).hexdigest() == facts.digest
+    assert b"pneumonia" not in msgspec.json.encode(facts)
+    assert (
+        facts.endpoint,
+        facts.prompt_tokens,
+        facts.requested_mode,
+    ) == ("chat.completions", 5, "standard")
+
+
+def test_a_prompt_is_told_from_messages_even_when_it_is_empty() -> None:
+    assert RequestFacts.of(ChatRequest(model="m", prompt=""), 0).endpoint == "completions"

@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
+
+from gateway.audit.query import DecisionReader, Entry
+from gateway.audit.store import DecisionStore
+from gateway.errors import AuditUnavailable
+from gateway.types import Caller, FinishReason, RuleTrace, Signal, Signals
+from tests.records import decided, decision_record, outcome_record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "decisions.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[DecisionStore]:
+    store = await DecisionStore.open(f"sqlite:///{path}", max_pending=10, busy_seconds=30)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def impatient(path: Path) -> AsyncIterator[DecisionStore]:
+    """A store that hardly waits for a lock."""
+    store = await DecisionStore.open(f"sqlite:///{path}", busy_seconds=0.2)
+    yield store
+    await store.aclose()
+
+
+async def _taken(store: DecisionStore) -> None:
+    """Wait until the thread has taken all that waits, and is stuck in its commit."""
+    while store._writer._pending:
+        await asyncio.sleep(0.005)
+
+
+async def _entry(path: Path, decision_id: str) -> Entry | None:
+    reader = await DecisionReader.open(f"sqlite:///{path}")
+    try:
+        return await reader.get(decision_id)
+    finally:
+        await reader.aclose()
+
+
+def _count(path: Path, table: str) -> int:
+    connection = sqlite3.connect(path)
+    try:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    finally:
+        connection.close()
+    return int(count)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the database's write lock, as another process would."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+
+
+def _replace(path: Path, content: bytes | None) -> None:
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+async def test_both_records_are_read_back_as_they_were_after_the_log_was_closed(path: Path) -> None:
+    store = await DecisionStore.open(f"sqlite:///{path}")
+    await store.append_decision(decision_record())
+    await store.append_outcome(outcome_record())
+    await store.aclose()
+
+    assert Entry(decision_record(), outcome_record()) == await _entry(path, "dec_000000")
+
+
+async def test_a_record_is_in_the_database_when_its_append_returns(
+    store: DecisionStore, path: Path
+) -> None:
+    await store.append_decision(decision_record())
+    assert _count(path, "decisions") == 1
+    await store.append_outcome(outcome_record())
+    assert _count(path, "outcomes") == 1
+
+
+async def test_every_commit_waits_for_the_disk(store: DecisionStore) -> None:
+    with store._opened.engine.connect() as connection:
+        settings = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    full = 2
+    assert {"journal_mode": "wal", "synchronous": full, "foreign_keys": 1} == settings
+
+
+async def test_two_hundred_appends_at_once_share_a_few_commits(path: Path) -> None:
+    store = await DecisionStore.open(f"sqlite:///{path}")
+    commits: list[sa.Connection] = []
+    sa.event.listen(store._opened.engine, "commit", commits.append)
+
+    await asyncio.gather(*(store.append_decision(decision_record(i)) for i in range(200)))
+    await asyncio.gather(*(store.append_outcome(outcome_record(i)) for i in range(200)))
+
+    assert (_count(path, "decisions"), _count(path, "outcomes")) == (200, 200)
+    assert len(commits) < 20
+    await store.aclose()
+
+
+async def test_a_cancelled_wait_costs_neither_its_record_nor_its_neighbours(
+    store: DecisionStore, path: Path
+) -> None:
+    with _locked(path):
+        waits = [asyncio.create_task(store.append_decision(decision_record(i))) for i in range(6)]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+        waits[3].cancel()
+        await asyncio.sleep(0)
+    results = await asyncio.gather(*waits, return_exceptions=True)
+
+    assert [i for i, r in enumerate(results) if isinstance(r, asyncio.CancelledError)] == [0, 3]
+    assert sum(result is not None for result in results) == 2
+    await store.append_outcome(outcome_record(3))
+    assert (_count(path, "decisions"), _count(path, "outcomes")) == (6, 1)
+
+
+async def test_while_another_process_holds_the_lock_every_waiter_is_told_and_nothing_is_written(
+    impatient: DecisionStore, path: Path
+) -> None:
+    with _locked(path):
+        results = await asyncio.gather(
+            *(impatient.append_decision(decision_record(i)) for i in range(5)),
+            return_exceptions=True,
+        )
+    assert all(isinstance(result, AuditUnavailable) for result in results)
+    assert {"the decision log cannot be written: database is locked"} == {str(r) for r in results}
+    assert _count(path, "decisions") == 0
+
+    await impatient.append_decision(decision_record(0))
+    assert _count(path, "decisions") == 1
+
+
+async def test_a_full_disk_is_told_and_the_log_works_again_when_there_is_room(
+    store: DecisionStore, path: Path
+) -> None:
+    def limit(pages: int) -> None:
+        with store._opened.engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+    big = decided(1, reason="x" * 200_000)
+    limit(1)
+    with pytest.raises(AuditUnavailable, match="database or disk is full"):
+        await store.append_decision(big)
+    assert _count(path, "decisions") == 0
+
+    limit(1_000_000)
+    await store.append_decision(big)
+    assert _count(path, "decisions") == 1
+
+
+async def test_a_database_that_became_read_only_is_told(store: DecisionStore) -> None:
+    with store._opened.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only=ON")
+    with pytest.raises(AuditUnavailable, match="readonly"):
+        await store.append_decision(decision_record())
+
+
+@pytest.mark.parametrize("replacement", [None, b""])
+async def test_nothing_is_acknowledged_once_the_file_was_removed_or_replaced(
+    store: DecisionStore, path: Path, replacement: bytes | None
+) -> None:
+    _replace(path, replacement)
+    with pytest.raises(AuditUnavailable, match="cannot be written") as caught:
+        await store.append_decision(decision_record())
+    assert str(path) not in caught.value.message
+
+
+async def test_one_bad_record_does_not_cost_its_neighbours_their_commit(
+    store: DecisionStore, path: Path
+) -> None:
+    await store.append_decision(decision_record(1))
+    with _locked(path):
+        waits = [asyncio.create_task(store.append_decision(decision_record(0)))]
+        await asyncio.sleep(0)
+        await _taken(store)
+        # These wait for the first to be written, and are a batch.
+        waits += [
+            asyncio.create_task(store.append_decision(decision_record(number)))
+            for number in (1, 2, 3)
+        ]
+        waits.append(asyncio.create_task(store.append_outcome(outcome_record(9))))
+        await asyncio.sleep(0)
+    *good, without = await asyncio.gather(*waits, return_exceptions=True)
+    twice = good.pop(1)
+
+    assert good == [None, None, None]
+    assert isinstance(twice, AuditUnavailable)
+    assert "already" in str(twice)
+    assert isinstance(without, AuditUnavailable)
+    assert "no decision dec_000009" in str(without)
+    assert _count(path, "decisions") == 4
+
+
+async def test_a_decision_has_one_outcome(store: DecisionStore) -> None:
+    await store.append_decision(decision_record())
+    await store.append_outcome(outcome_record())
+    with pytest.raises(AuditUnavailable, match="already"):
+        await store.append_outcome(outcome_record(finish_reasons=(FinishReason.ERROR,)))
+
+
+async def test_a_full_queue_refuses_decisions_but_never_the_outcome_of_one_it_took(
+    store: DecisionStore, path: Path
+) -> None:
+    await store.append_decision(decision_record(99))
+    with _locked(path):
+        first = asyncio.create_task(store.append_decision(decision_record(0)))
+        await asyncio.sleep(0)
+        await _taken(store)
+        waits = [
+            asyncio.create_task(store.append_decision(decision_record(i))) for i in range(1, 11)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(AuditUnavailable, match="too many") as caught:
+            await store.append_decision(decision_record(11))
+        outcome = asyncio.create_task(store.append_outcome(outcome_record(99)))
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *waits, outcome)
+
+    assert caught.value.retry_after == 1
+    assert (_count(path, "decisions"), _count(path, "outcomes")) == (12, 1)
+
+
+async def test_closing_writes_what_is_pending_and_then_takes_no_more(
+    store: DecisionStore, path: Path
+) -> None:
+    waits = [asyncio.create_task(store.append_decision(decision_record(i))) for i in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.gather(store.aclose(), store.aclose())
+    await asyncio.gather(*waits)
+    await store.aclose()
+
+    assert _count(path, "decisions") == 5
+    with pytest.raises(AuditUnavailable, match="closed"):
+        await store.append_outcome(outcome_record())
+
+
+async def test_a_cancelled_close_still_closes(store: DecisionStore, path: Path) -> None:
+    await store.append_decision(decision_record())
+    with _locked(path):
+        pending = asyncio.create_task(store.append_outcome(outcome_record()))
+        closing = asyncio.create_task(store.aclose())
+        await asyncio.sleep(0.02)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    await pending
+    await store.aclose()
+    assert _count(path, "writers") == 0
+
+
+async def test_a_lost_record_that_nobody_waits_for_any_more_is_logged(
+    impatient: DecisionStore, path: Path
+) -> None:
+    with capture_logs() as logs, _locked(path):
+        wait = asyncio.create_task(impatient.append_decision(decision_record()))
+        await asyncio.sleep(0)
+        wait.cancel()
+        with pytest.raises(AuditUnavailable):
+            await impatient.append_decision(decision_record(1))
+        await asyncio.sleep(0.05)
+    assert [(e["event"], e["decision_id"]) for e in logs] == [("record_lost", "dec_000000")]
+
+
+async def test_a_closed_log_leaves_no_lock_behind(store: DecisionStore, path: Path) -> None:
+    locks = path.with_name("decisions.db.writers")
+    assert {"gate", store._opened.writer} == {lock.name for lock in locks.iterdir()}
+    await store.aclose()
+    assert [lock.name for lock in locks.iterdir()] == ["gate"]
+
+
+async def test_a_decision_left_open_at_a_close_is_closed_as_interrupted_at_the_next_start(
+    path: Path,
+) -> None:
+    store = await DecisionStore.open(f"sqlite:///{path}")
+    for number in range(3):
+        await store.append_decision(decision_record(number))
+    await store.append_outcome(outcome_record(1))
+    await store.aclose()
+
+    again = await DecisionStore.open(f"sqlite:///{path}", clock=lambda: 5000.0)
+    assert again.interrupted == 2
+    await again.aclose()
+    third = await DecisionStore.open(f"sqlite:///{path}")
+    assert third.interrupted == 0
+    await third.aclose()
+
+    entry = await _entry(path, "dec_000002")
+    assert entry is not None
+    assert entry.outcome is not None
+    assert (
+        entry.outcome.interrupted,
+        entry.outcome.finish_reasons,
+        entry.outcome.finished_at,
+        entry.outcome.attestation,
+    ) == (True, (), 5000.0, "unknown")
+    assert entry.outcome.error is not None
+    assert entry.outcome.error.startswith("interrupted: ")
+    kept = await _entry(path, "dec_000001")
+    assert kept == Entry(decision_record(1), outcome_record(1))
+
+
+async def test_a_second_gateway_on_the_same_log_leaves_the_open_requests_of_the_first_alone(
+    path: Path,
+) -> None:
+    first = await DecisionStore.open(f"sqlite:///{path}")
+    await first.append_decision(decision_record(1))
+    second = await DecisionStore.open(f"sqlite:///{path}")
+    assert second.interrupted == 0
+
+    await asyncio.gather(
+        first.append_outcome(outcome_record(1)),
+        *(second.append_decision(decision_record(i)) for i in range(10, 60)),
+        *(first.append_decision(decision_record(i)) for i in range(60, 110)),
+    )
+    assert (_count(path, "decisions"), _count(path, "outcomes")) == (101, 1)
+
+    await first.aclose()
+    third = await DecisionStore.open(f"sqlite:///{path}")
+    assert third.interrupted == 50
+    await second.aclose()
+    await third.aclose()
+
+
+async def test_more_orphans_than_one_statement_takes_are_all_closed(path: Path) -> None:
+    store = await DecisionStore.open(f"sqlite:///{path}")
+    await asyncio.gather(*(store.append_decision(decision_record(i)) for i in range(2300)))
+    await store.aclose()
+    again = await DecisionStore.open(f"sqlite:///{path}")
+    assert (again.interrupted, _count(path, "outcomes")) == (2300, 2300)
+    await again.aclose()
+
+
+ODD = "\0 \x1b[31m \r\n \u2028 \u202e ﷽ 👩‍👩‍👧 'quoted' \"; DROP TABLE decisions; --"
+
+
+async def test_odd_unicode_in_every_text_is_kept(store: DecisionStore, path: Path) -> None:
+    record = decision_record(
+        request_id=ODD,
+        caller=Caller(id=ODD, team=ODD),
+        signals=Signals(items=(Signal("domain", ODD, 0.5, ODD),), error=ODD),
+    )
+    await store.append_decision(record)
+    await store.append_outcome(outcome_record(error=ODD))
+    assert Entry(record, outcome_record(error=ODD)) == await _entry(path, record.decision_id)
+
+
+async def test_a_lone_surrogate_costs_one_character_and_not_the_record(
+    store: DecisionStore, path: Path
+) -> None:
+    await store.append_decision(decision_record(caller=Caller(id="a\udcffb")))
+    await store.append_outcome(outcome_record(error="no file a\udcffb"))
+    entry = await _entry(path, "dec_000000")
+    assert entry is not None
+    assert entry.outcome is not None
+    assert (entry.decision.caller.id, entry.outcome.error) == ("a?b", "no file a?b")
+
+
+async def test_a_huge_record_is_kept_whole(store: DecisionStore, path: Path) -> None:
+    trace = tuple(RuleTrace(f"rule-{i}", "ban", False, "é" * 1000) for i in range(3000))
+    record = decided(trace=trace, rule="r" * 100_000)
+    await store.append_decision(record)
+    assert Entry(record, None) == await _entry(path, record.decision_id)
+
+
+async def test_a_number_that_json_cannot_hold_is_refused_and_named(store: DecisionStore) -> None:
+    signals = Signals(items=(Signal("domain", "code", float("nan"), "domain"),))
+    with pytest.raises(AuditUnavailable, match=r"signals\.items\[0\]\.score"):
+        await store.append_decision(decision_record(signals=signals))
+    await store.append_decision(decision_record())
+    with pytest.raises(AuditUnavailable, match=r"finished_at"):
+        await store.append_outcome(outcome_record(finished_at=float("inf")))

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.classification import linear
+from gateway.classification.domain import SHIPPED_WEIGHTS, DomainClassifier
+from gateway.errors import ConfigError
+
+FIX = "draftgate classifier train"
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        DomainClassifier(weights=str(path))
+    message = str(caught.value)
+    assert str(path) in message
+    assert FIX in message
+    return message
+
+
+@pytest.fixture(scope="module")
+def shipped() -> dict[str, Any]:
+    with np.load(SHIPPED_WEIGHTS, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def write(path: Path, arrays: dict[str, Any]) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def test_the_content_hash_is_the_sha_256_of_the_file() -> None:
+    assert hashlib.sha256(SHIPPED_WEIGHTS.read_bytes()).hexdigest() == (
+        DomainClassifier().content_hash
+    )
+
+
+def test_the_shipped_file_stays_below_ten_megabytes() -> None:
+    assert SHIPPED_WEIGHTS.stat().st_size <= 10_000_000
+
+
+def test_a_loaded_model_writes_the_file_it_came_from() -> None:
+    model, _ = linear.load(SHIPPED_WEIGHTS)
+
+    assert SHIPPED_WEIGHTS.read_bytes() == model.dump()
+
+
+def test_a_missing_file_is_named() -> None:
+    assert "No such file" in refusal(Path("no/such/weights.npz"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not weights at all", b"PK\x03\x04 broken", b"\x93NUMPY\x01\x00", b"\x80\x04."],
+)
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "weights.npz"
+    path.write_bytes(content)
+
+    assert "not a classifier weights file" in refusal(path)
+
+
+def test_a_single_array_is_no_weights_file(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3))
+    path = tmp_path / "weights.npz"
+    path.write_bytes(buffer.getvalue())
+
+    assert "not a classifier weights file" in refusal(path)
+
+
+def test_a_cut_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "weights.npz"
+    path.write_bytes(SHIPPED_WEIGHTS.read_bytes()[:-1000])
+
+    assert "not a classifier weights file" in refusal(path)
+
+
+def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
+    data = bytearray(SHIPPED_WEIGHTS.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path = tmp_path / "weights.npz"
+    path.write_bytes(data)
+
+    assert "not a classifier weights file" in refusal(path)
+
+
+def test_pickled_objects_are_not_loaded(tmp_path: Path, shipped: dict[str, Any]) -> None:
+    path = write(tmp_path / "weights.npz", {**shipped, "bias": np.array([{}] * 10, dtype=object)})
+
+    assert "not a classifier weights file" in refusal(path)
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
+    "missing": (lambda a: {k: v for k, v in a.items() if k not in ("idf", "slope")}, "idf, slope"),
+    "older features": (lambda a: a | {"features_version": np.array(0)}, "features version 0"),
+    "domains": (lambda a: a | {"domains": a["domains"][::-1]}, "its domains are not"),
+    "weights": (lambda a: a | {"weights": a["weights"][:, :9]}, "weights has shape"),
+    "idf": (lambda a: a | {"idf": a["idf"][1:]}, "idf has shape"),
+    "slope": (lambda a: a | {"slope": a["slope"][:3]}, "slope has shape"),
+    "not finite": (lambda a: a | {"bias": a["bias"] * np.nan}, "bias holds values"),
+    "text": (lambda a: a | {"bias": np.array(["x"] * 10)}, "bias holds values"),
+    "unordered": (lambda a: a | {"kept": a["kept"][::-1]}, "kept must be ascending"),
+    "out of range": (lambda a: a | {"kept": a["kept"] + np.uint32(1 << 21)}, "kept must be"),
+    "signed": (lambda a: a | {"kept": a["kept"].astype(np.int64)}, "kept must be"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_arrays_that_do_not_fit_are_named(
+    tmp_path: Path, shipped: dict[str, Any], change: str
+) -> None:
+    alter, words = CHANGES[change]
+
+    assert words in refusal(write(tmp_path / "weights.npz", alter(shipped)))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from gateway.types import DOMAINS
+
+SAMPLE = "tests/data/domains_sample.jsonl"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["classifier", *arguments])
+
+
+def test_training_writes_weights_that_evaluate_and_classify_can_use(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    out = tmp_path / "weights.npz"
+
+    trained = run("train", SAMPLE, "--out", str(out), "--json")
+    evaluated = run("evaluate", SAMPLE, "--weights", str(out), "--json")
+    classified = CliRunner().invoke(main, ["classify", "hello", "--weights", str(out), "--json"])
+
+    assert trained.exit_code == evaluated.exit_code == classified.exit_code == 0
+    report = json.loads(trained.stdout)
+    assert report == json.loads(evaluated.stdout)
+    assert [one["domain"] for one in report["domains"]] == list(DOMAINS)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"], "nothing half-written"
+    assert json.loads(classified.stdout)["classifiers"]["domain"] in trained.stderr
+
+
+def test_the_shipped_weights_are_evaluated_by_default() -> None:
+    result = run("evaluate", SAMPLE)
+
+    assert result.exit_code == 0
+    assert "macro-F1" in result.output
+    assert "recall ≥ 0.10" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"text": "x", "domains": ["medcal"]}', ":1:1: unknown domain 'medcal'; did you mean"),
+        ("nonsense", ":1:1: JSON is malformed"),
+        ("", "no rows"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_bad_rows_are_named_and_nothing_is_written(
+    tmp_path: Path, line: str, words: str, command: str
+) -> None:
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "weights.npz"
+    rows.write_text(line)
+
+    result = run(command, str(rows), *(["--out", str(out)] if command == "train" else []))
+
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
+    assert not out.exists()
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path: Path) -> None:
+    result = run("train", SAMPLE, "--out", str(tmp_path / "no" / "weights.npz"))
+
+    assert result.exit_code == 2
+    assert "no such folder" in result.output
+
+
+def test_no_data_is_a_usage_error() -> None:
+    assert run("evaluate").exit_code == 2

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.audit.query import Entry
+from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.store import DecisionStore
+from gateway.cli.decisions import decisions
+from gateway.types import (
+    Caller,
+    Decision,
+    Execution,
+    FinishReason,
+    Mode,
+    RuleTrace,
+    Signal,
+    Signals,
+)
+from tests.records import decided, decision_record, outcome_record
+
+HOSTILE = "x\x1b[2J\r\n[red]\u2028\x9b31m"
+
+
+def _fill(url: str, records: Sequence[DecisionRecord | OutcomeRecord]) -> None:
+    async def run() -> None:
+        store = await DecisionStore.open(url)
+        for record in records:
+            if isinstance(record, DecisionRecord):
+                await store.append_decision(record)
+            else:
+                await store.append_outcome(record)
+        await store.aclose()
+
+    asyncio.run(run())
+
+
+def _run(*arguments: str) -> Result:
+    result = CliRunner().invoke(decisions, arguments)
+    # A SystemExit is how click ends; anything else would have been a traceback.
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def _ids(result: Result) -> list[str]:
+    return [json.loads(line)["decision"]["decision_id"] for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    medical = Decision(
+        mode=Mode.STANDARD,
+        rule="medical",
+        policy="default",
+        policy_hash="f" * 64,
+        reason="Clinical text is decoded in the audited standard mode.",
+        bans={"speculative": "medical", "hybrid": "medical"},
+        trace=(RuleTrace("medical", "ban", True, "domain medical 0.88 >= 0.10"),),
+    )
+    signals = Signals(
+        items=(Signal("domain", "medical", 0.88, "domain"),), scored_tokens=5, total_tokens=9
+    )
+    _fill(
+        url,
+        [
+            decision_record(1),
+            outcome_record(1),
+            decision_record(2, decision=medical, signals=signals, caller=Caller(id="bob")),
+            outcome_record(2, attestation="attestation_failed"),
+            decision_record(3, created_at=2e9),
+        ],
+    )
+    return url
+
+
+def test_a_list_is_newest_first_and_shows_decided_beside_executed(url: str) -> None:
+    result = _run("list", "--url", url)
+    assert result.exit_code == 0
+    heading, third, second, first = result.stdout.splitlines()
+    assert "decided" in heading
+    assert "executed" in heading
+    assert "dec_000003" in third
+    assert "open" in third
+    assert second.split()[2:] == [
+        "dec_000002",
+        "bob",
+        "medical",
+        "0.88",
+        "medical",
+        "standard",
+        "speculative",
+        "12/16",
+        "attestation_failed",
+    ]
+    assert first.split()[-4:] == ["speculative", "speculative", "12/16", "stop"]
+
+
+def test_an_empty_log_lists_nothing_and_is_no_error(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    _fill(url, [])
+    assert _run("list", "--url", url).exit_code == 0
+    as_json = _run("list", "--json", "--url", url)
+    assert (as_json.exit_code, as_json.stdout) == (0, "")
+
+
+def test_a_list_as_json_is_one_whole_entry_a_line(url: str) -> None:
+    result = _run("list", "--json", "--url", url)
+    assert _ids(result) == ["dec_000003", "dec_000002", "dec_000001"]
+    third, _, first = (msgspec.json.decode(line, type=Entry) for line in result.stdout.splitlines())
+    assert third == Entry(decision_record(3, created_at=2e9), None)
+    assert first == Entry(decision_record(1), outcome_record(1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--limit", "1"), ["dec_000003"]),
+        (("--mode", "standard"), ["dec_000002"]),
+        (("--domain", "medical"), ["dec_000002"]),
+        (("--rule", "medical"), ["dec_000002"]),
+        (("--caller", "bob"), ["dec_000002"]),
+        (("--model", "large"), []),
+        (("--failed",), ["dec_000002"]),
+        (("--since", "2020-01-31"), ["dec_000003"]),
+        (("--since", "1970-01-01T00:16:42Z"), ["dec_000003", "dec_000002"]),
+        (("--since", "1970-01-01T01:16:42+01:00"), ["dec_000003", "dec_000002"]),
+        (("--since", "9d"), ["dec_000003"]),
+        (("--since", "99999w"), ["dec_000003", "dec_000002", "dec_000001"]),
+    ],
+)
+def test_a_list_can_be_narrowed(
+    url: str, arguments: tuple[str, ...], expected: Sequence[str]
+) -> None:
+    assert _ids(_run("list", "--json", "--url", url, *arguments)) == expected
+
+
+def test_a_list_that_was_cut_says_so(url: str) -> None:
+    assert "larger --limit" in _run("list", "--limit", "2", "--url", url).stderr
+    assert _run("list", "--limit", "3", "--url", url).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "--limit", "0"),
+        ("list", "--limit", "many"),
+        ("list", "--mode", "fast"),
+        ("list", "--since", "yesterday"),
+        ("list", "--since", ""),
+        ("list", "--since", "m"),
+        ("list", "--since", "٣d"),
+        ("list", "--since", "9" * 400 + "d"),
+        ("list", "--since", "0001-01-01"),
+        ("show",),
+        ("show", "dec_"),
+        ("list", "--what"),
+    ],
+)
+def test_bad_input_ends_with_2_and_a_message(url: str, arguments: tuple[str, ...]) -> None:
+    result = _run(*arguments, "--url", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Error: " in result.stderr
+
+
+def test_a_log_that_is_not_there_ends_with_2_and_is_not_made(tmp_path: Path) -> None:
+    for command in (("list",), ("show", "dec_1")):
+        result = _run(*command, "--url", f"sqlite:///{tmp_path}/decisions.db")
+        assert result.exit_code == 2
+        assert "there is no decision log at" in result.stderr
+        assert "start the gateway once" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_url_ends_with_2(tmp_path: Path) -> None:
+    result = _run("list", "--url", "decisions.db")
+    assert result.exit_code == 2
+    assert "not a database URL" in result.stderr
+
+
+def test_the_url_is_the_configurations_when_none_is_given(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTGATE_DATABASE_URL", url)
+    assert len(_ids(_run("list", "--json"))) == 3
+
+
+def test_an_id_that_nothing_has_ends_with_1(url: str) -> None:
+    result = _run("show", "dec_9", "--url", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no decision 'dec_9' is in the log" in result.stderr
+
+
+def test_a_beginning_that_several_share_ends_with_2_and_names_them(url: str) -> None:
+    result = _run("show", "dec_00000", "--url", url)
+    assert result.exit_code == 2
+    assert "dec_000001, dec_000002, dec_000003" in result.stderr
+
+
+def test_an_id_that_is_the_beginning_of_another_is_still_shown(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    _fill(url, [decision_record(decision_id="dec_a"), decision_record(decision_id="dec_ab")])
+    assert _ids(_run("show", "dec_a", "--json", "--url", url)) == ["dec_a"]
+
+
+def test_a_decision_is_shown_with_its_reasons_and_what_became_of_it(url: str) -> None:
+    text = _run("show", "dec_000002", "--url", url).stdout
+    for part in (
+        "standard, verifier coupled",
+        "speculative, verifier coupled (exact)",
+        "attestation_failed",
+        "12 of 16 draft tokens accepted (75%)",
+        "mean acceptance length 4.00 with the bonus token",
+        "suffix 12/16",
+        "first token 50.0 ms, total 400.0 ms",
+        "rule medical: Clinical text",
+        "✓ ban medical: domain medical 0.88 >= 0.10",
+        "hybrid is banned by medical",
+        "domain medical",
+        "██████████████████··",
+        "5 of 9 tokens scored",
+    ):
+        assert part in text, part
+
+
+def test_a_request_that_still_runs_or_was_interrupted_is_shown_as_that(url: str) -> None:
+    assert "open: still running" in _run("show", "dec_000003", "--url", url).stdout
+    _fill(url, [])
+    shown = _run("show", "dec_000003", "--url", url).stdout
+    assert "interrupted: the gateway stopped" in shown
+    assert "nothing" in shown
+    assert "interrupted" in _run("list", "--limit", "1", "--url", url).stdout
+
+
+def test_every_kind_of_decision_can_be_shown(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    request = msgspec.structs.replace(
+        decision_record().request, has_tools=True, requested_mode="standard", n=2
+    )
+    hybrid = decided(1, mode=Mode.HYBRID, standard_first=10, content_tokens=Mode.STANDARD)
+    denied = decided(2, deny="Not in this house.", forced_by="header", draft=None, trace=())
+    reasons = (FinishReason.STOP, FinishReason.CANCELLED)
+    _fill(
+        url,
+        [
+            msgspec.structs.replace(hybrid, request=request, signals=Signals(error="domain: late")),
+            outcome_record(1, finish_reasons=reasons, execution=Execution(num_draft_tokens=1)),
+            denied,
+            outcome_record(2, execution=Execution(), error="policy_denied: Not in this house."),
+        ],
+    )
+    first = _run("show", "dec_000001", "--url", url).stdout
+    for part in ("first 10 standard", "with tools", "wants standard", "stop, cancelled", "late"):
+        assert part in first, part
+    second = _run("show", "dec_000002", "--url", url).stdout
+    for part in ("denied: Not in this house.", "forced by header", "no draft token proposed"):
+        assert part in second, part
+
+
+def test_nothing_a_client_sent_can_command_the_terminal_or_pass_for_markup(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    request = msgspec.structs.replace(decision_record().request, model=HOSTILE)
+    signals = Signals(items=(Signal("domain", HOSTILE, 0.5, HOSTILE),), error=HOSTILE)
+    record = decision_record(
+        request_id=HOSTILE, caller=Caller(HOSTILE, HOSTILE), request=request, signals=signals
+    )
+    _fill(url, [record, outcome_record(error=HOSTILE)])
+    for command in (("list",), ("list", "--json"), ("show", "dec_"), ("show", "dec_", "--json")):
+        output = _run(*command, "--url", url).stdout
+        assert all(c.isprintable() or c == "\n" for c in output)
+        assert "[red]" in output
+    assert len(_run("list", "--json", "--url", url).stdout.splitlines()) == 1
