@@ -12,7 +12,7 @@ RUN pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" .
 USER draftgate
 ENV DRAFTGATE_HOST=0.0.0.0 \
     DRAFTGATE_CACHE=/data/cache \
-    DRAFTGATE_DATABASE_URL=sqlite+aiosqlite:////data/decisions.db
+    DRAFTGATE_DATABASE_URL=sqlite:////data/decisions.db
 VOLUME /data
 EXPOSE 8080
 HEALTHCHECK --start-period=120s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/readyz')"]

@@ -163,7 +163,7 @@ def complete(config: GatewayConfig) -> GatewayConfig:
         backends = {name: _with_cache(backend, config.cache) for name, backend in backends.items()}
     audit = config.audit
     if not audit.url:
-        audit = replace(audit, url=f"sqlite+aiosqlite:///{_state_directory() / 'decisions.db'}")
+        audit = replace(audit, url=f"sqlite:///{_state_directory() / 'decisions.db'}")
     policy = config.policy or default_policy_path()
     return replace(config, audit=audit, backends=backends, policy=policy)
 

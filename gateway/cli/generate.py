@@ -13,9 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gateway import config
+from gateway import config, extensions
 from gateway.backends.base import Backend
-from gateway.cli.progress import model_progress
+from gateway.cli.models import fetch_models
 from gateway.errors import InvalidRequest
 from gateway.types import (
     ChatRequest,
@@ -147,14 +147,11 @@ async def _run(
 
 
 def _load(model: str | None) -> Backend:
-    # Imported here: this brings in torch.
-    from gateway.backends.local import LocalBackend, fetch
-
     settings = config.override(config.load(), model=model)
-    options = next((b.options for b in settings.backends.values() if b.type == "local"), {})
-    with model_progress() as report:
-        fetch(str(options.get("model", "demo")), cache=settings.cache, progress=report)
-    return LocalBackend(**options)
+    fetch_models(settings)
+    local = next((b.options for b in settings.backends.values() if b.type == "local"), {})
+    backend: Backend = extensions.build("backends", "local", local)
+    return backend
 
 
 async def _answer(

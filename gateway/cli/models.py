@@ -6,6 +6,7 @@ import click
 
 from gateway import config
 from gateway.cli.progress import model_progress
+from gateway.config import GatewayConfig
 
 
 @click.group()
@@ -26,3 +27,15 @@ def pull(model: str) -> None:
     with model_progress() as report:
         place = fetch(model, cache=config.load().cache, progress=report)
     click.echo(place)
+
+
+def fetch_models(settings: GatewayConfig) -> None:
+    """Make the models of all local backends ready, so that building these needs no progress bar."""
+    wanted = [backend.options for backend in settings.backends.values() if backend.type == "local"]
+    if not wanted:
+        return
+    from gateway.backends.local import fetch
+
+    with model_progress() as report:
+        for options in wanted:
+            fetch(str(options.get("model", "demo")), cache=settings.cache, progress=report)

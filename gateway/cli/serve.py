@@ -15,6 +15,7 @@ import click
 import uvicorn
 
 from gateway.app import create_app
+from gateway.cli.models import fetch_models
 from gateway.config import GatewayConfig, ServerConfig, load, override
 from gateway.errors import ConfigError, Problem
 from gateway.plugin import GatewayPlugin
@@ -50,6 +51,7 @@ def serve(
     )
     # Before anything slow, so that a taken port is known at once.
     with bind(config.server) as listener:
+        fetch_models(config)
         try:
             asyncio.run(_serve(config, listener))
         except ExceptionGroup as group:  # the framework starts its parts in a task group

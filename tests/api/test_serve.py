@@ -27,7 +27,7 @@ backends:
   demo: {type: scripted, options: {chunk_seconds: 0.05, replies: {"": "REPLY"}}}
 classifiers: []
 policy: policy.yaml
-audit: {url: "sqlite+aiosqlite:///DATABASE"}
+audit: {url: "sqlite:///DATABASE"}
 """
 COMMAND = [sys.executable, "-c", "from gateway.cli import main; main()"]
 
@@ -75,7 +75,7 @@ def ask(url: str) -> Any:
 
 
 async def outcome_of(config: Path, decision_id: str) -> OutcomeRecord:
-    reader = await DecisionReader.open(f"sqlite+aiosqlite:///{config.parent / 'd.db'}")
+    reader = await DecisionReader.open(f"sqlite:///{config.parent / 'd.db'}")
     entry = await reader.get(decision_id)
     await reader.aclose()
     assert entry is not None

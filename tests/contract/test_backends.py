@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway import extensions
 from gateway.backends.base import Backend, Generation
 from gateway.backends.scripted import ScriptedBackend
 from gateway.errors import ConfigError, ContextLengthExceeded, QueueFull, Unavailable
@@ -25,9 +27,12 @@ from gateway.types import (
     Sampling,
 )
 
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "scripted": lambda: ScriptedBackend(
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    "scripted": lambda _: ScriptedBackend(
         replies=["One two three four five six. Seven eight nine ten."], max_length=64
+    ),
+    "local": lambda model: extensions.build(
+        "backends", "local", {"model": str(model), "device": "cpu", "max_length": 64}
     ),
 }
 DECISIONS = {
@@ -42,8 +47,8 @@ DECISIONS = {
 
 
 @pytest.fixture(params=list(BACKENDS))
-async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
-    made = BACKENDS[request.param]()
+async def backend(request: pytest.FixtureRequest, tiny_model: Path) -> AsyncIterator[Backend]:
+    made = BACKENDS[request.param](tiny_model)
     yield made
     await made.aclose()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,18 @@ from tests.records import decision_record
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "decisions.db"
+
+
+@contextmanager
+def _without_privileges() -> Iterator[None]:
+    """Root may write everywhere, so be nobody for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 async def _has(path: Path, decision_id: str) -> bool:
@@ -37,7 +51,7 @@ async def _has(path: Path, decision_id: str) -> bool:
         ("sqlite:///x.db?mode=memory", "takes no parameters"),
         ("sqlite://", "not durable"),
         ("sqlite:///:memory:", "not durable"),
-        ("sqlite+aiosqlite:///file:x?cache=shared", "takes no parameters"),
+        ("sqlite:///file:x?cache=shared", "takes no parameters"),
         ("sqlite://x.db", "cannot keep"),
         ("sqlite+pysqlcipher:///x.db", "cannot keep"),
         ("mysql://root:secret@db/log", "cannot keep"),
@@ -81,13 +95,15 @@ async def test_a_place_that_cannot_hold_a_log_is_a_configuration_error(tmp_path:
     assert b"not a database" in (tmp_path / "other.db").read_bytes()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_directory_that_may_not_be_written_is_a_configuration_error(
-    tmp_path: Path,
-) -> None:
-    os.chmod(tmp_path, 0o500)
-    with pytest.raises(ConfigError, match="may write"):
-        await DecisionStore.open(f"sqlite:///{tmp_path}/x.db")
+async def test_a_directory_that_may_not_be_written_is_a_configuration_error() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o555)
+        with (
+            _without_privileges(),
+            pytest.raises(ConfigError, match=r"Permission denied.*may write"),
+        ):
+            await DecisionStore.open(f"sqlite:///{directory}/x.db")
+        os.chmod(directory, 0o755)
 
 
 async def test_a_log_that_another_program_keeps_locked_is_unavailable_not_misconfigured(

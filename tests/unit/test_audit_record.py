@@ -20,6 +20,13 @@ def _decision(mode: Mode, **changes: object) -> Decision:
     return msgspec.structs.replace(decision, **changes)
 
 
+def _drafted(mode: Mode, position: int, **changes: object) -> Execution:
+    execution = Execution(
+        mode=mode, verifier="coupled", num_draft_tokens=5, first_draft_position=position
+    )
+    return msgspec.structs.replace(execution, **changes)
+
+
 STANDARD = _decision(Mode.STANDARD)
 SPECULATIVE = _decision(Mode.SPECULATIVE)
 HYBRID = _decision(Mode.HYBRID, standard_first=10)
@@ -36,20 +43,20 @@ HYBRID = _decision(Mode.HYBRID, standard_first=10)
         (STANDARD, Execution(mode=None, num_draft_tokens=1), "attestation_failed"),
         (SPECULATIVE, Execution(), "ok"),
         (SPECULATIVE, Execution(mode=Mode.SPECULATIVE), "ok"),
+        (SPECULATIVE, _drafted(Mode.SPECULATIVE, 0), "ok"),
+        (SPECULATIVE, _drafted(Mode.SPECULATIVE, 0, accept_counts=(0,) * 8 + (1,)), "ok"),
         (
             SPECULATIVE,
-            Execution(mode=Mode.SPECULATIVE, num_draft_tokens=5, first_draft_position=0),
-            "ok",
+            _drafted(Mode.SPECULATIVE, 0, accept_counts=(0,) * 9 + (1,)),
+            "attestation_failed",
         ),
+        (SPECULATIVE, _drafted(Mode.SPECULATIVE, 0, verifier="typical"), "attestation_failed"),
+        (SPECULATIVE, _drafted(Mode.SPECULATIVE, 0, verifier=None), "attestation_failed"),
         (SPECULATIVE, Execution(mode=Mode.STANDARD), "attestation_failed"),
         (SPECULATIVE, Execution(mode=Mode.HYBRID), "attestation_failed"),
         (HYBRID, Execution(mode=Mode.HYBRID), "ok"),
-        (HYBRID, Execution(mode=Mode.HYBRID, num_draft_tokens=1, first_draft_position=10), "ok"),
-        (
-            HYBRID,
-            Execution(mode=Mode.HYBRID, num_draft_tokens=1, first_draft_position=9),
-            "attestation_failed",
-        ),
+        (HYBRID, _drafted(Mode.HYBRID, 10), "ok"),
+        (HYBRID, _drafted(Mode.HYBRID, 9), "attestation_failed"),
         (HYBRID, Execution(mode=Mode.SPECULATIVE), "attestation_failed"),
     ],
 )

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,8 +40,12 @@ async def impatient(path: Path) -> AsyncIterator[DecisionStore]:
 
 async def _taken(store: DecisionStore) -> None:
     """Wait until the thread has taken all that waits, and is stuck in its commit."""
-    while store._writer._pending:
-        await asyncio.sleep(0.005)
+    await asyncio.to_thread(_wait_until_empty, store._writer._pending)
+
+
+def _wait_until_empty(pending: Sized) -> None:
+    while pending:
+        time.sleep(0.005)
 
 
 async def _entry(path: Path, decision_id: str) -> Entry | None:
@@ -279,7 +284,6 @@ async def test_a_lost_record_that_nobody_waits_for_any_more_is_logged(
         wait.cancel()
         with pytest.raises(AuditUnavailable):
             await impatient.append_decision(decision_record(1))
-        await asyncio.sleep(0.05)
     assert [(e["event"], e["decision_id"]) for e in logs] == [("record_lost", "dec_000000")]
 
 

@@ -36,7 +36,7 @@ def test_every_default_works_without_a_file(tmp_path: Path) -> None:
 
     assert (loaded.server.host, loaded.server.port) == ("127.0.0.1", 8080)
     assert {"local": BackendConfig("local")} == loaded.backends
-    assert f"sqlite+aiosqlite:///{tmp_path}/state/draftgate/decisions.db" == loaded.audit.url
+    assert f"sqlite:///{tmp_path}/state/draftgate/decisions.db" == loaded.audit.url
     assert loaded.audit.required
     assert loaded.auth.keys == ()
 
@@ -77,7 +77,7 @@ def test_the_environment_wins_over_the_file(
         "PORT": "9004",
         "POLICY": "/etc/other.yaml",
         "MODEL": "/models/mine",
-        "DATABASE_URL": "sqlite+aiosqlite:////tmp/x.db",
+        "DATABASE_URL": "sqlite:////tmp/x.db",
         "CACHE": "/var/cache/models",
     }.items():
         monkeypatch.setenv(f"DRAFTGATE_{name}", value)
@@ -86,7 +86,7 @@ def test_the_environment_wins_over_the_file(
 
     assert (loaded.server.host, loaded.server.port) == ("::1", 9004)
     assert Path("/etc/other.yaml") == loaded.policy
-    assert loaded.audit.url == "sqlite+aiosqlite:////tmp/x.db"
+    assert loaded.audit.url == "sqlite:////tmp/x.db"
     assert loaded.backends["a"].options == {}
     assert loaded.backends["b"].options == {
         "model": "/models/mine",

@@ -11,7 +11,7 @@ from decoders.request import Ticket
 from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
-from gateway.errors import BackendFailed, Unavailable
+from gateway.errors import BackendFailed
 from gateway.types import Chunk, Execution, FinishReason, Mode, TokenLogprob, Usage
 
 
@@ -23,18 +23,28 @@ class LocalGeneration:
         self._name = name
         self._loaded = loaded
         self._num_prompt_tokens = num_prompt_tokens
+        # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
         self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._finished = 0
+        self._closed = False
+        self._num_read = 0
+        self._num_ended = 0
+        self._ended = asyncio.Event()
 
     def listener(self, choice: int) -> Callable[[Piece], None]:
         """What the engine's thread calls with each piece of one choice."""
 
         def listen(piece: Piece) -> None:
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._pieces.put_nowait, (choice, piece))
+                self._loop.call_soon_threadsafe(self._deliver, choice, piece)
 
         return listen
+
+    def _deliver(self, choice: int, piece: Piece) -> None:
+        self._pieces.put_nowait((choice, piece))
+        self._num_ended += piece.finish_reason is not None
+        if self._num_ended == len(self.tickets):
+            self._ended.set()
 
     @property
     def execution(self) -> Execution:
@@ -71,29 +81,25 @@ class LocalGeneration:
         return self
 
     async def __anext__(self) -> Chunk:
-        """The next chunk. Raises BackendFailed or Unavailable when the engine gave up."""
-        while self._finished < len(self.tickets):
-            choice, piece = await self._next()
+        """The next chunk. Raises BackendFailed when decoding failed; ends early when cancelled."""
+        while self._num_read < len(self.tickets) and not self._closed:
+            choice, piece = await self._pieces.get()
+            self._num_read += piece.finish_reason is not None
             if piece.finish_reason is RowFinishReason.ERROR:
                 raise BackendFailed(f"Decoding failed: {self.tickets[choice].error}.")
-            if piece.finish_reason is RowFinishReason.CANCELLED:
-                raise Unavailable("The engine stopped before the answer was complete.")
+            if self._closed or piece.finish_reason is RowFinishReason.CANCELLED:
+                continue
             if piece.text or piece.logprobs or piece.finish_reason is not None:
                 return self._chunk(choice, piece)
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
         """Cancel the rows that still run, and wait until the engine has let go of them."""
+        self._closed = True
         for ticket in self.tickets:
             ticket.cancel()
-        while self._finished < len(self.tickets):
-            await self._next()
-
-    async def _next(self) -> tuple[int, Piece]:
-        choice, piece = await self._pieces.get()
-        if piece.finish_reason is not None:
-            self._finished += 1
-        return choice, piece
+        if self.tickets:
+            await self._ended.wait()
 
     def _chunk(self, choice: int, piece: Piece) -> Chunk:
         ended = piece.finish_reason is not None

@@ -68,49 +68,67 @@ def fresh(model, token_ids):
     return model._reference(token_ids)[-1]
 
 
+class Schedule:
+    """Rows that come, draft, are accepted or rejected, and leave, at random; see `step`."""
+
+    def __init__(self, model, seed):
+        self.model = model
+        self.source = random.Random(seed)
+        self.rows = {}  # slot → (tokens, number of them in the cache)
+        self.checked = 0
+
+    def step(self):
+        """One forward over all rows; every second row's logits are held against a fresh prefill."""
+        for slot in range(4):
+            if slot not in self.rows and self.source.random() < 0.4:
+                self.rows[slot] = (self.some_tokens(1, 20), 0)
+            elif slot in self.rows and self.source.random() < 0.08:
+                del self.rows[slot]  # its keys and values stay behind as garbage
+        drafts = {slot: self.draft(*row) for slot, row in self.rows.items()}
+        batch = [self.row(slot, drafts[slot]) for slot in self.rows]
+        self.source.shuffle(batch)
+        if batch:
+            logits = self.model.forward(batch)
+            for row in batch:
+                self.commit(row, drafts[row.slot], logits[: row.num_logits])
+                logits = logits[row.num_logits :]
+
+    def some_tokens(self, low, high):
+        return [self.source.randrange(97) for _ in range(self.source.randint(low, high))]
+
+    def draft(self, tokens, cached):
+        return self.some_tokens(0, 6) if len(tokens) - cached == 1 else []
+
+    def row(self, slot, draft):
+        tokens, cached = self.rows[slot]
+        pending = tokens[cached:]
+        chunk = pending if len(pending) == 1 else pending[: self.source.randint(1, 8)]
+        count = len(draft) + 1 if len(chunk) == len(pending) else 0
+        return Row(slot, cached, tuple(chunk + draft), count)
+
+    def commit(self, row, draft, logits):
+        tokens, cached = self.rows[row.slot]
+        if not row.num_logits:
+            self.rows[row.slot] = (tokens, cached + len(row.token_ids))
+            return
+        accepted = self.source.randint(0, len(draft))
+        for i in {0, accepted}:
+            expected = fresh(self.model, tokens + draft[:i])
+            assert torch.allclose(logits[i], expected, atol=2e-4, rtol=1e-3)
+            self.checked += 1
+        tokens = tokens + draft[:accepted] + self.some_tokens(1, 1)
+        self.rows[row.slot] = (tokens, len(tokens) - 1)
+        if len(tokens) > 80:
+            del self.rows[row.slot]
+
+
 def test_random_accept_and_reject_schedules_equal_a_fresh_prefill(model):
     """Ragged drafts, rollbacks, chunked prefills and idle slots, in one batch of changing rows."""
-    source = random.Random(7)
-    rows = {}  # slot → (tokens, number of them in the cache)
-    checked = 0
+    schedule = Schedule(model, seed=7)
     for _ in range(30):
-        for slot in range(4):
-            if slot not in rows and source.random() < 0.4:
-                rows[slot] = ([source.randrange(97) for _ in range(source.randint(1, 20))], 0)
-            elif slot in rows and source.random() < 0.08:
-                del rows[slot]  # its keys and values stay behind as garbage
-        batch, drafts = [], {}
-        for slot, (tokens, cached) in rows.items():
-            pending = tokens[cached:]
-            chunk = pending if len(pending) == 1 else pending[: source.randint(1, 8)]
-            drafts[slot] = []
-            if len(pending) == 1:
-                drafts[slot] = [source.randrange(97) for _ in range(source.randint(0, 6))]
-            whole = len(chunk) == len(pending)
-            count = len(drafts[slot]) + 1 if whole else 0
-            batch.append(Row(slot, cached, tuple(chunk + drafts[slot]), count))
-        source.shuffle(batch)
-        if not batch:
-            continue
-        logits = model.forward(batch)
-        first = 0
-        for row in batch:
-            tokens, cached = rows[row.slot]
-            if not row.num_logits:
-                rows[row.slot] = (tokens, cached + len(row.token_ids))
-                continue
-            draft = drafts[row.slot]
-            accepted = source.randint(0, len(draft))
-            for i in {0, accepted}:
-                expected = fresh(model, tokens + draft[:i])
-                assert torch.allclose(logits[first + i], expected, atol=2e-4, rtol=1e-3)
-                checked += 1
-            tokens = tokens + draft[:accepted] + [source.randrange(97)]
-            rows[row.slot] = (tokens, len(tokens) - 1)
-            first += row.num_logits
-            if len(tokens) > 80:
-                del rows[row.slot]
-    assert checked > 60
+        schedule.step()
+
+    assert schedule.checked > 60
 
 
 def test_logits_come_in_the_order_of_the_rows(model):

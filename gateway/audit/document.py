@@ -1,0 +1,42 @@
+"""Records as JSON text and back. Whatever is encoded here can be decoded here, or it is refused."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from gateway.audit.record import DecisionRecord, OutcomeRecord
+
+_encoder = msgspec.json.Encoder()
+_decision_decoder = msgspec.json.Decoder(DecisionRecord)
+_outcome_decoder = msgspec.json.Decoder(OutcomeRecord)
+
+
+def encode(record: DecisionRecord | OutcomeRecord) -> str:
+    """JSON text of ``record``. Raises ValueError naming the field that JSON cannot hold.
+
+    A lone surrogate (it can come in with a file name in an error message) becomes ``?``.
+    """
+    try:
+        text = _encoder.encode(record)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(record)
+        text = json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
+    decoder = _decision_decoder if isinstance(record, DecisionRecord) else _outcome_decoder
+    try:
+        # NaN is written as null, which would come to light when somebody reads the record.
+        decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{type(record).__name__} cannot be read back: {error}") from error
+    return text.decode("utf-8")
+
+
+def decode_decision(text: str) -> DecisionRecord:
+    """The decision record that `encode` wrote."""
+    return _decision_decoder.decode(text)
+
+
+def decode_outcome(text: str) -> OutcomeRecord:
+    """The outcome record that `encode` wrote."""
+    return _outcome_decoder.decode(text)

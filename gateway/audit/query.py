@@ -1,0 +1,189 @@
+"""Reads the decision log, for the command line and the API. Never creates or changes one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Self, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.audit import database, document
+from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.schema import decisions, key, outcomes
+from gateway.errors import AuditUnavailable, InvalidRequest
+from gateway.types import Mode
+
+MAX_LIMIT = 1000
+
+_T = TypeVar("_T")
+_Position = tuple[float, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
+"""Creation time and sequence number of the last entry of a page."""
+_position_decoder = msgspec.json.Decoder(_Position)
+_Query = sa.Select[int, float, str, str]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A decision and its outcome; None while the request runs, or when a crash left it open."""
+
+    decision: DecisionRecord
+    outcome: OutcomeRecord | None
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries to list: those that meet every filter that is not None."""
+
+    since: float | None = None
+    """Seconds since the epoch, included."""
+    until: float | None = None
+    """Seconds since the epoch, excluded."""
+    caller: str | None = None
+    domain: str | None = None
+    """The most probable domain."""
+    mode: Mode | None = None
+    """The decided mode."""
+    rule: str | None = None
+    model: str | None = None
+    failed: bool = False
+    """Only where attestation failed."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some entries, newest first, and the cursor of the next page; None when this is the last."""
+
+    entries: tuple[Entry, ...]
+    next_cursor: str | None
+
+
+class DecisionReader:
+    """The read side of the log; works beside a running gateway. Made by `open`."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    async def open(cls, url: str, *, busy_seconds: float = 5.0) -> Self:
+        """Raises ConfigError when no decision log of this version is at ``url``."""
+        path = database.locate(url)
+        return cls(await asyncio.to_thread(database.connect_reader, path, busy_seconds))
+
+    async def get(self, decision_id: str) -> Entry | None:
+        """The entry with this id."""
+        query = _SELECT.where(decisions.c.decision_id == key(decision_id))
+        entries = await self._read(lambda c: _fetch(c, query))
+        return entries[0] if entries else None
+
+    async def find(self, prefix: str, *, limit: int = 2) -> tuple[Entry, ...]:
+        """Up to ``limit`` entries whose id begins with ``prefix``, in the order of their ids."""
+        query = (
+            _SELECT.where(
+                decisions.c.decision_id >= key(prefix),
+                decisions.c.decision_id < key(prefix) + "\U0010ffff",
+            )
+            .order_by(decisions.c.decision_id)
+            .limit(limit)
+        )
+        return await self._read(lambda c: _fetch(c, query))
+
+    async def list(
+        self, filters: Filters | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        """One page, newest first. Raises InvalidRequest for a wrong limit, time or cursor.
+
+        Following the cursors meets every entry there was at the first page exactly once.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
+        query = _SELECT.where(*_conditions(filters or Filters()))
+        if cursor is not None:
+            query = query.where(_after(_decode(cursor)))
+        query = query.order_by(decisions.c.created_at.desc(), decisions.c.seq.desc())
+        # One row more than asked for tells whether there is a next page.
+        rows = await self._read(lambda c: c.execute(query.limit(limit + 1)).all())
+        last = rows[limit - 1] if len(rows) > limit else None
+        return Page(
+            entries=tuple(_entry(row) for row in rows[:limit]),
+            next_cursor=last and _encode((last.created_at, last.seq)),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections. Idempotent."""
+        await asyncio.to_thread(self._engine.dispose)
+
+    async def _read(self, query: Callable[[sa.Connection], _T]) -> _T:
+        def run() -> _T:
+            with self._engine.connect() as connection:
+                return query(connection)
+
+        try:
+            return await asyncio.to_thread(run)
+        except SQLAlchemyError as error:
+            message = f"the decision log cannot be read: {database.reason(error)}"
+            raise AuditUnavailable(message) from error
+
+
+_SELECT = sa.select(
+    decisions.c.seq,
+    decisions.c.created_at,
+    decisions.c.document.label("decision"),
+    outcomes.c.document.label("outcome"),
+).select_from(decisions.outerjoin(outcomes, outcomes.c.decision_id == decisions.c.decision_id))
+
+
+def _fetch(connection: sa.Connection, query: _Query) -> tuple[Entry, ...]:
+    return tuple(_entry(row) for row in connection.execute(query))
+
+
+def _entry(row: sa.Row[int, float, str, str]) -> Entry:
+    try:
+        return Entry(
+            decision=document.decode_decision(row.decision),
+            outcome=None if row.outcome is None else document.decode_outcome(row.outcome),
+        )
+    except msgspec.DecodeError as error:
+        raise AuditUnavailable(f"entry {row.seq} of the log is damaged: {error}") from error
+
+
+def _conditions(filters: Filters) -> Sequence[sa.ColumnElement[bool]]:
+    for name in ("since", "until"):
+        if not math.isfinite(getattr(filters, name) or 0.0):
+            raise InvalidRequest(f"{name} must be a finite number of seconds", param=name)
+    conditions: list[sa.ColumnElement[bool]] = []
+    if filters.since is not None:
+        conditions.append(decisions.c.created_at >= filters.since)
+    if filters.until is not None:
+        conditions.append(decisions.c.created_at < filters.until)
+    for name in ("caller", "domain", "mode", "rule", "model"):
+        wanted = getattr(filters, name)
+        if wanted is not None:
+            conditions.append(decisions.c[name] == key(wanted))
+    if filters.failed:
+        conditions.append(outcomes.c.attestation == "attestation_failed")
+    return conditions
+
+
+def _after(position: _Position) -> sa.ColumnElement[bool]:
+    created_at, seq = position
+    return sa.or_(
+        decisions.c.created_at < created_at,
+        sa.and_(decisions.c.created_at == created_at, decisions.c.seq < seq),
+    )
+
+
+def _encode(position: _Position) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode("ascii").rstrip("=")
+
+
+def _decode(cursor: str) -> _Position:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        return _position_decoder.decode(base64.urlsafe_b64decode(padded))
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidRequest(
+            "cursor is not one that this log gave: use next_cursor of the page before, unchanged",
+            param="cursor",
+        ) from error

@@ -1,0 +1,126 @@
+"""The tables of the decision log, and how a record becomes a row of one.
+
+The JSON document is the record; the other columns are copies of parts of it, for indexes alone, so
+they may be cut or cleaned. Nothing here is peculiar to one database. Knows nothing of connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from gateway.audit import document
+from gateway.audit.record import DecisionRecord, OutcomeRecord
+
+REVISION = "0001"
+"""The newest migration; a test holds it to the migrations themselves."""
+
+KEY_LENGTH = 256
+"""Characters of a text that an index keeps; PostgreSQL refuses index entries over 2.7 kB."""
+
+metadata = sa.MetaData()
+
+_Sequence = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_Key = sa.String(KEY_LENGTH)
+# Ids are compared and searched by prefix byte by byte, whatever the database's own collation is.
+_Id = sa.String(64).with_variant(sa.String(64, collation="C"), "postgresql")
+
+decisions = sa.Table(
+    "decisions",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("created_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("caller", _Key, nullable=False),
+    sa.Column("model", _Key, nullable=False),
+    sa.Column("domain", _Key, nullable=True),
+    sa.Column("mode", sa.String(16), nullable=False),
+    sa.Column("rule", _Key, nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.UniqueConstraint("decision_id", name="uq_decisions_decision_id"),
+    sa.Index("ix_decisions_created_at", "created_at"),
+    sa.Index("ix_decisions_writer", "writer"),
+    sa.Index("ix_decisions_caller", "caller", "created_at"),
+    sa.Index("ix_decisions_model", "model", "created_at"),
+    sa.Index("ix_decisions_domain", "domain", "created_at"),
+    sa.Index("ix_decisions_mode", "mode", "created_at"),
+    sa.Index("ix_decisions_rule", "rule", "created_at"),
+)
+
+outcomes = sa.Table(
+    "outcomes",
+    metadata,
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("finished_at", sa.Double(), nullable=False),
+    sa.Column("mode", sa.String(16), nullable=True),
+    sa.Column("attestation", sa.String(32), nullable=False),
+    sa.Column("finish_reason", sa.String(64), nullable=True),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.PrimaryKeyConstraint("decision_id", name="pk_outcomes"),
+    sa.ForeignKeyConstraint(
+        ["decision_id"], ["decisions.decision_id"], name="fk_outcomes_decision_id"
+    ),
+    sa.Index("ix_outcomes_mode", "mode"),
+    sa.Index("ix_outcomes_attestation", "attestation"),
+    sa.Index("ix_outcomes_finish_reason", "finish_reason"),
+)
+
+writers = sa.Table(
+    "writers",
+    metadata,
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("started_at", sa.Double(), nullable=False),
+    sa.PrimaryKeyConstraint("writer", name="pk_writers"),
+)
+"""The processes that may have decisions open. A clean close takes its row away; a crash cannot."""
+
+
+class Row(NamedTuple):
+    """One row to insert."""
+
+    table: sa.Table
+    values: Mapping[str, Any]
+
+
+def decision_row(record: DecisionRecord, writer: str) -> Row:
+    """The row of a decision record. Raises ValueError when the record cannot be written down."""
+    top = record.signals.top("domain")
+    return Row(
+        decisions,
+        {
+            "decision_id": record.decision_id,
+            "created_at": record.created_at,
+            "writer": writer,
+            "caller": key(record.caller.id),
+            "model": key(record.request.model),
+            "domain": None if top is None else key(top.value),
+            "mode": record.decision.mode.value,
+            "rule": key(record.decision.rule),
+            "document": document.encode(record),
+        },
+    )
+
+
+def outcome_row(record: OutcomeRecord) -> Row:
+    """The row of an outcome record. Raises ValueError when the record cannot be written down."""
+    # One index entry a request: the distinct reasons of its choices, in a fixed order.
+    reasons = ",".join(sorted({reason.value for reason in record.finish_reasons}))
+    return Row(
+        outcomes,
+        {
+            "decision_id": record.decision_id,
+            "finished_at": record.finished_at,
+            "mode": record.execution.mode and record.execution.mode.value,
+            "attestation": record.attestation,
+            "finish_reason": reasons or None,
+            "document": document.encode(record),
+        },
+    )
+
+
+def key(text: str) -> str:
+    """``text`` as an index keeps it: cut, and without the characters that a database refuses."""
+    return text[:KEY_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

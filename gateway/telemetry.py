@@ -1,0 +1,292 @@
+"""What the outside sees of a request once it is over: one log line, and metrics.
+
+Both are fed from the two records of the request; there is no second bookkeeping. No prompt or
+answer text comes here. Knows nothing of HTTP or storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.errors import ConfigError, Problem
+from gateway.types import DOMAINS, Execution, FinishReason
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+_NOISY = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "alembic")
+_MAX_LENGTH = 256
+"""Characters of one text in the log line."""
+_OTHER = "other"
+_SEVERITY = (
+    FinishReason.ERROR,
+    FinishReason.CANCELLED,
+    FinishReason.CONTENT_FILTER,
+    FinishReason.LENGTH,
+    FinishReason.TOOL_CALLS,
+    FinishReason.STOP,
+)
+_FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+def configure_logging(level: str, json: bool) -> None:
+    """Log to standard output from ``level`` up: JSON lines, or text for people.
+
+    The root logger of the standard library is left alone. Raises ConfigError for an unknown level.
+    """
+    if level.lower() not in LEVELS:
+        problem = Problem(
+            f"unknown log level {level!r}", path="log.level", hint=f"one of {', '.join(LEVELS)}"
+        )
+        raise ConfigError([problem])
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *(_json_renderers() if json else _text_renderers()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
+        logger_factory=structlog.WriteLoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class Telemetry:
+    """The log line and the metrics of one gateway; two in one process share nothing.
+
+    Only the ``models`` named here become labels: a client may ask for a model of any name.
+    """
+
+    def __init__(self, models: Iterable[str] = ()) -> None:
+        self._models = frozenset(models)
+        self._rule = _Bounded(256)
+        self._source = _Bounded(32)
+        self._registry = registry = CollectorRegistry()
+        served = ("mode", "model")
+        self._requests = Counter(
+            "draftgate_requests_total",
+            "Requests, by the mode that ran (none when nothing did) and how they ended.",
+            (*served, "domain", "outcome"),
+            registry=registry,
+        )
+        self._decisions = Counter(
+            "draftgate_decisions_total",
+            "Decisions, by the rule that made them and the mode they chose.",
+            ("rule", "mode"),
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "draftgate_tokens_total", "Tokens.", (*served, "kind"), registry=registry
+        )
+        self._draft_tokens = Counter(
+            "draftgate_draft_tokens_total",
+            "Draft tokens, proposed and accepted; the ratio is the acceptance rate.",
+            ("source", "result"),
+            registry=registry,
+        )
+        self._first_token = Histogram(
+            "draftgate_ttft_seconds",
+            "From arrival to the first text.",
+            served,
+            buckets=_FIRST_TOKEN_BUCKETS,
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "draftgate_request_seconds",
+            "From arrival to the end.",
+            served,
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._attestation_failed = Counter(
+            "draftgate_attestation_failed_total",
+            "Requests in which something ran that was not decided. Alarm on any.",
+            registry=registry,
+        )
+        self._audit_failures = Counter(
+            "draftgate_audit_failures_total",
+            "Records that could not be made durable.",
+            ("record",),
+            registry=registry,
+        )
+        self._policy = Gauge(
+            "draftgate_policy_info", "The policy in force.", ("name", "hash"), registry=registry
+        )
+        for record in ("decision", "outcome"):
+            # An alert on a rise needs the zero before it.
+            self._audit_failures.labels(record)
+
+    def observe(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
+        """Count a finished request and write its log line. Never raises for a broken output."""
+        self._count(decision, outcome)
+        log = structlog.get_logger("draftgate")
+        level = logging.INFO
+        if outcome.attestation == "attestation_failed":
+            level = logging.ERROR
+        elif outcome.error is not None and decision.decision.deny is None:
+            level = logging.WARNING
+        try:
+            log.log(level, "request", **_line(decision, outcome))
+        except (OSError, ValueError):
+            # The output is closed or its reader gone; the line only repeats what the records hold.
+            return
+
+    def audit_failed(self, record: str) -> None:
+        """Count a ``decision`` or ``outcome`` record that could not be made durable."""
+        self._audit_failures.labels(record).inc()
+
+    def set_policy(self, name: str, policy_hash: str) -> None:
+        """Say which policy is in force."""
+        self._policy.clear()
+        self._policy.labels(name, policy_hash).set(1)
+
+    def render(self) -> bytes:
+        """The metrics in Prometheus' text format, version 0.0.4."""
+        return generate_latest(self._registry)
+
+    def _count(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
+        execution = outcome.execution
+        mode = execution.mode.value if execution.mode is not None else "none"
+        model = decision.request.model if decision.request.model in self._models else _OTHER
+        domain = _domain(decision)
+        ending = _ending(decision, outcome)
+        self._requests.labels(mode, model, domain, ending).inc()
+        self._decisions.labels(
+            self._rule(decision.decision.rule), decision.decision.mode.value
+        ).inc()
+        self._tokens.labels(mode, model, "prompt").inc(execution.usage.prompt_tokens)
+        self._tokens.labels(mode, model, "completion").inc(execution.usage.completion_tokens)
+        for name, (proposed, accepted) in execution.drafts_by_source.items():
+            source = self._source(name)
+            self._draft_tokens.labels(source, "proposed").inc(proposed)
+            self._draft_tokens.labels(source, "accepted").inc(accepted)
+        if outcome.timings.first_token is not None:
+            self._first_token.labels(mode, model).observe(outcome.timings.first_token)
+        self._duration.labels(mode, model).observe(outcome.timings.total)
+        if outcome.attestation == "attestation_failed":
+            self._attestation_failed.inc()
+
+
+class _Bounded:
+    """The first ``limit`` values of a label as they are, all later ones as ``other``.
+
+    For names that an operator gives: there are few of them, but nothing else says how few.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        if value not in self._seen:
+            if len(self._seen) >= self._limit:
+                return _OTHER
+            self._seen.add(value)
+        return value
+
+
+def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
+    execution, timings = outcome.execution, outcome.timings
+    top = decision.signals.top("domain")
+    return {
+        "decision_id": decision.decision_id,
+        "request_id": _short(decision.request_id),
+        "caller": _short(decision.caller.id),
+        "team": _short(decision.caller.team),
+        "endpoint": decision.request.endpoint,
+        "stream": decision.request.stream,
+        "n": decision.request.n,
+        "model": _short(decision.request.model),
+        "backend": decision.backend,
+        "domain": top and _short(top.value),
+        "domain_score": top and _number(top.score),
+        "policy_hash": decision.decision.policy_hash,
+        "rule": _short(decision.decision.rule),
+        "mode_decided": decision.decision.mode.value,
+        "mode_executed": execution.mode and execution.mode.value,
+        "verifier": execution.verifier,
+        "verifier_class": execution.verifier_class,
+        **_drafting(execution),
+        "prompt_tokens": execution.usage.prompt_tokens,
+        "completion_tokens": execution.usage.completion_tokens,
+        "finish_reasons": [reason.value for reason in outcome.finish_reasons],
+        "attestation": outcome.attestation,
+        "error": _short(outcome.error),
+        "classify_seconds": _number(timings.classify),
+        "decide_seconds": _number(timings.decide),
+        "record_seconds": _number(timings.record),
+        "queue_seconds": _number(execution.queue_seconds),
+        "first_token_seconds": _number(timings.first_token),
+        "total_seconds": _number(timings.total),
+    }
+
+
+def _drafting(execution: Execution) -> dict[str, Any]:
+    proposed, accepted = execution.num_draft_tokens, execution.num_accepted_tokens
+    drafts = execution.num_drafts
+    return {
+        "num_drafts": drafts,
+        "num_draft_tokens": proposed,
+        "num_accepted_tokens": accepted,
+        "acceptance_rate": _number(accepted / proposed) if proposed else None,
+        # With the bonus token, so 1.0 would be what standard decoding does.
+        "mean_acceptance_length": _number(1 + accepted / drafts) if drafts else None,
+    }
+
+
+def _domain(decision: DecisionRecord) -> str:
+    top = decision.signals.top("domain")
+    if top is None:
+        return "none"
+    return top.value if top.value in DOMAINS else _OTHER
+
+
+def _ending(decision: DecisionRecord, outcome: OutcomeRecord) -> str:
+    """How a request ended, in one word: the worst that became of any of its choices."""
+    if decision.decision.deny is not None:
+        return "denied"
+    if outcome.interrupted:
+        return "interrupted"
+    worst = (reason for reason in _SEVERITY if reason in outcome.finish_reasons)
+    return next(worst, FinishReason.ERROR).value
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= _MAX_LENGTH:
+        return text
+    return f"{text[:_MAX_LENGTH]}…"
+
+
+def _number(value: float | None) -> float | None:
+    # Neither NaN nor infinity is JSON.
+    return round(value, 6) if value is not None and math.isfinite(value) else None
+
+
+def _json_renderers() -> tuple[structlog.typing.Processor, ...]:
+    # Plain tracebacks: the pretty ones print local variables, and those hold prompts. ASCII: no
+    # character that any reader takes for the end of a line or a terminal command leaves the string.
+    return (
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(ensure_ascii=True),
+    )
+
+
+def _text_renderers() -> tuple[structlog.typing.Processor, ...]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stdout.isatty(),
+        # repr() keeps line ends and terminal commands inside their quotes.
+        repr_native_str=True,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+    return (renderer,)
