@@ -62,6 +62,8 @@ class HFModel:
     def __init__(
         self, model: PreTrainedModel, *, vocab_size: int, num_slots: int, max_length: int
     ) -> None:
+        if num_slots < 1 or max_length < 2:
+            raise ModelError("num_slots must be at least 1 and max_length at least 2")
         _refuse_unsupported(model)
         self._model = model.eval()
         self._device = next(model.parameters()).device
