@@ -12,6 +12,7 @@ RUN pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" .
 USER draftgate
 ENV DRAFTGATE_HOST=0.0.0.0 \
     DRAFTGATE_CACHE=/data/cache \
+    HF_HOME=/data/hub \
     DRAFTGATE_DATABASE_URL=sqlite:////data/decisions.db
 VOLUME /data
 EXPOSE 8080

@@ -215,11 +215,13 @@ class Engine:
                 asked.setdefault(source, []).append((ticket, request))
         drafts = {}
         for source, rows in asked.items():
-            for (ticket, _), draft in zip(
-                rows, source.propose([request for _, request in rows]), strict=True
-            ):
-                position = ticket.sequence.num_output_tokens
-                drafts[ticket.number] = ticket.request.mode.admit(draft, position)
+            proposed = source.propose([request for _, request in rows])
+            for (ticket, request), draft in zip(rows, proposed, strict=True):
+                # Cut here too: a source that says too much must not write past the cache.
+                draft = draft.first(request.max_tokens)
+                drafts[ticket.number] = ticket.request.mode.admit(
+                    draft, ticket.sequence.num_output_tokens
+                )
         return drafts
 
     def _forward(self, shares: Sequence[_Share]) -> Tensor:

@@ -86,11 +86,9 @@ class ScriptedDraftSource:
         self.forgotten: list[int] = []
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
-        """One draft per request, cut to what was asked for."""
+        """One draft per request, as the script says it."""
         return [
-            Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name).first(
-                request.max_tokens
-            )
+            Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name)
             for request in requests
         ]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_type_hints
+
+import msgspec
 
 from gateway.errors import ConfigError, Problem
 
@@ -44,7 +46,21 @@ def build(kind: str, name: str, options: Mapping[str, Any], **given: Any) -> Any
     if unknown := sorted(set(options) - (set(parameters) - set(given))):
         known = ", ".join(sorted(set(parameters) - set(given))) or "none"
         raise _error(kind, f"{name!r} has no option {', '.join(unknown)}", f"options: {known}")
-    return factory(**given, **options)
+    return factory(**given, **_checked(kind, name, factory, options))
+
+
+def _checked(kind: str, name: str, factory: Any, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options, converted to the types that the constructor's annotations ask for."""
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    checked = {}
+    for option, value in options.items():
+        try:
+            checked[option] = msgspec.convert(value, hints.get(option, Any))
+        except msgspec.ValidationError as error:
+            raise _error(
+                kind, f"option {option!r} of {name!r}: {error}", "correct its type"
+            ) from None
+    return checked
 
 
 def _error(kind: str, message: str, hint: str) -> ConfigError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,12 +34,19 @@ def classifier() -> None:
     "--out", required=True, type=click.Path(path_type=Path), help="The weights file to write."
 )
 @click.option(
+    "--calibrate",
+    type=click.Path(path_type=Path),
+    help="Rows of other sources that scores are made probabilities with; default: cross-fitting.",
+)
+@click.option(
     "--dev",
     type=click.Path(path_type=Path),
     help="Rows to measure on; without it, the training rows, which flatters.",
 )
 @_json
-def train(data: tuple[Path, ...], out: Path, dev: Path | None, as_json: bool) -> None:
+def train(
+    data: tuple[Path, ...], out: Path, calibrate: Path | None, dev: Path | None, as_json: bool
+) -> None:
     """Train on DATA (JSON lines with `text` and `domains`) and write the weights.
 
     The same rows give the same file. Needs scikit-learn.
@@ -48,9 +54,10 @@ def train(data: tuple[Path, ...], out: Path, dev: Path | None, as_json: bool) ->
     if not out.parent.is_dir():
         raise ConfigError([Problem("no such folder", path=out.parent, hint="create it first")])
     rows = read_rows(data)
+    calibration = read_rows([calibrate]) if calibrate is not None else ()
     measured = read_rows([dev]) if dev is not None else rows
     with _progress() as progress:
-        model = training.train(rows, progress=progress)
+        model = training.train(rows, calibration=calibration, progress=progress)
     _replace(out, model.dump())
     # Measured as it was written: rounding included.
     written, content_hash = linear.load(out)
@@ -79,8 +86,12 @@ def _replace(path: Path, data: bytes) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(data)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+        try:
+            Path(file.name).chmod(0o644)
+            Path(file.name).replace(path)
+        except OSError:
+            Path(file.name).unlink()
+            raise
     except OSError as error:
         raise ConfigError([Problem(f"cannot write: {error.strerror}", path=path)]) from None
 
@@ -115,7 +126,7 @@ def _show(report: Report, as_json: bool) -> None:
             cells.append(f"{at.recall:.3f} ({at.recall_low:.3f}–{at.recall_high:.3f})")
             cells.append(f"{at.false_alarms:.3f}")
         table.add_row(one.domain, str(one.rows), *cells)
-    console = Console(width=max(Console().width, 160))
+    console = Console(width=max(Console().width, 190))
     console.print(table)
     console.print(
         f"{report.rows} rows, macro-F1 {report.macro_f1:.3f}, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from gateway import config
@@ -38,4 +40,9 @@ def fetch_models(settings: GatewayConfig) -> None:
 
     with model_progress() as report:
         for options in wanted:
-            fetch(str(options.get("model", "demo")), cache=settings.cache, progress=report)
+            cache = options.get("cache", settings.cache)
+            fetch(
+                str(options.get("model", "demo")),
+                cache=Path(cache) if cache else None,
+                progress=report,
+            )

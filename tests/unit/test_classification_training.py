@@ -47,7 +47,11 @@ def test_progress_counts_up_to_the_last_fit() -> None:
     pytest.importorskip("sklearn")
     seen: list[tuple[int, int]] = []
 
-    training.train(SAMPLE, training.Options(folds=2), lambda done, all_: seen.append((done, all_)))
+    training.train(
+        SAMPLE,
+        options=training.Options(folds=2),
+        progress=lambda done, all_: seen.append((done, all_)),
+    )
 
     assert [(at, 30) for at in range(1, 31)] == seen
 
@@ -103,24 +107,60 @@ def test_probabilities_meet_their_operating_points_on_held_out_scores() -> None:
     assert 0.94 <= reached[positive].mean() <= 0.96
 
 
-def test_made_up_rows_carry_the_domains_of_their_parts() -> None:
-    rows = [
-        Row("print(1)\n" * 60, ("code",)),
-        Row("is aspirin safe?", ("medical",)),
-    ]
+HOST = Row("print(1)\n" * 60, ("code",))
+SENSITIVE_GUEST = Row("is aspirin safe?", ("medical",))
+ORDINARY_GUEST = Row("what is the capital of France?", ("factual_qa",))
+ALL_KINDS = synthetic.Mixture(inside=4.0, alike=1.0, strung=1.0, noise=4)
 
-    made = synthetic.made_up_rows(rows, synthetic.Mixture(5.0, 0.0, 1.0, noise=4), seed=1)
+
+def test_mixtures_carry_the_domains_of_their_parts() -> None:
+    rows = [HOST, SENSITIVE_GUEST, ORDINARY_GUEST]
+
+    made = synthetic.mixtures(rows, ALL_KINDS, seed=1)
 
     mixed = [row for row in made if "aspirin" in row.text]
-    assert len(mixed) == 10
-    assert all({"code", "medical"} == set(row.domains) for row in mixed)
-    assert sum(row.domains == ("code",) for row in made) == 2
-    assert sum(row.domains == () for row in made) == 4
-    assert made == synthetic.made_up_rows(rows, synthetic.Mixture(5.0, 0.0, 1.0, noise=4), seed=1)
-    assert made != synthetic.made_up_rows(rows, synthetic.Mixture(5.0, 0.0, 1.0, noise=4), seed=2)
+    assert len(mixed) == 12
+    assert sum(set(row.domains) == {"code", "medical"} for row in mixed) == 6
+    assert sum(set(row.domains) == {"factual_qa", "medical"} for row in mixed) == 6
+    assert made == synthetic.mixtures(rows, ALL_KINDS, seed=1)
+    assert made != synthetic.mixtures(rows, ALL_KINDS, seed=2)
 
 
-def test_rows_without_parts_to_mix_give_noise_alone() -> None:
-    only_medical = [Row("is aspirin safe?", ("medical",))]
+def test_for_each_sensitive_mixture_there_is_one_that_differs_in_the_guest_alone() -> None:
+    made = synthetic.mixtures([HOST, SENSITIVE_GUEST, ORDINARY_GUEST], ALL_KINDS, seed=1)
 
-    assert len(synthetic.made_up_rows(only_medical, synthetic.Mixture(noise=3), seed=1)) == 3
+    sensitive = [row for row in made if "medical" in row.domains]
+    ordinary = [row for row in made if "medical" not in row.domains]
+
+    assert len(ordinary) == 12 + 3 + 3
+    for one, other in zip(sensitive, ordinary, strict=False):
+        assert one.text.replace(SENSITIVE_GUEST.text, ORDINARY_GUEST.text) == other.text
+
+
+def test_rows_without_parts_to_mix_give_no_mixtures() -> None:
+    assert synthetic.mixtures([SENSITIVE_GUEST], ALL_KINDS, seed=1) == []
+
+
+def test_noise_belongs_to_no_domain() -> None:
+    made = synthetic.noise(ALL_KINDS, seed=1)
+
+    assert [row.domains for row in made] == [()] * 4
+    assert made == synthetic.noise(ALL_KINDS, seed=1)
+
+
+def test_calibration_rows_of_their_own_save_the_cross_fitting() -> None:
+    pytest.importorskip("sklearn")
+    seen: list[int] = []
+
+    model = training.train(SAMPLE, calibration=SAMPLE, progress=lambda done, _: seen.append(done))
+
+    assert seen == list(range(1, 11))
+    medical = evaluate(model, SAMPLE).domains[0]
+    assert medical.thresholds[0].recall >= 0.85
+
+
+def test_calibration_rows_that_lack_a_domain_are_refused() -> None:
+    few = [row for row in SAMPLE if "legal" not in row.domains]
+
+    with pytest.raises(ConfigError, match=r"calibration data: .*legal has 0"):
+        training.train(SAMPLE, calibration=few)

@@ -70,5 +70,17 @@ def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path: Path) -
     assert "no such folder" in result.output
 
 
+def test_weights_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    out = tmp_path / "weights.npz"
+    out.mkdir()
+
+    result = run("train", SAMPLE, "--out", str(out))
+
+    assert result.exit_code == 2
+    assert "cannot write" in result.output
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_no_data_is_a_usage_error() -> None:
     assert run("evaluate").exit_code == 2

@@ -292,6 +292,17 @@ def test_a_draft_never_reaches_past_the_context_or_the_limit():
     assert len(row.token_ids) == 10
 
 
+def test_a_source_that_says_more_than_it_was_asked_for_is_cut():
+    source = ScriptedDraftSource(lambda tokens, count: [2] * 40)
+    model = TableModel(lambda prefix: [0, 0, 1, 0, 0], 5, max_length=12)
+    row = Engine(model, TOKENIZER).generate(
+        request("abc", mode=Speculative(source, 2), max_tokens=6)
+    )
+
+    assert row.output_ids == [2] * 6
+    assert row.stats.num_draft_tokens == 2 + 1  # the first step has no draft, the last needs none
+
+
 def test_logprobs_are_the_raw_targets_in_every_mode():
     answers = []
     for mode in modes():
