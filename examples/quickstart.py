@@ -8,9 +8,9 @@ import sys
 from openai import OpenAI
 
 QUESTIONS = (
-    "Write a Python function that parses a CSV line and returns a list of fields.",
+    "Write a Python function that parses a CSV file and returns the rows as dictionaries, and a test for it.",
     "What is the highest daily dose of ibuprofen for a child of 20 kg?",
-    "My parcel arrived broken. How do I get a refund?",
+    "My order arrived damaged and I want a refund, can you help me?",
 )
 
 

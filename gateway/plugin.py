@@ -20,11 +20,16 @@ from gateway import extensions
 from gateway.api import build_router
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
+from gateway.classification.base import classify
 from gateway.config import GatewayConfig, complete, load
 from gateway.errors import Unavailable
 from gateway.routing import policy as policies
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
+from gateway.types import ChatRequest, Message
+
+WARM_UP = ChatRequest(model="", messages=(Message("user", "Is anybody there?"),))
+WARM_UP_SECONDS = 60.0
 
 
 class GatewayPlugin(InitPlugin, CLIPlugin):
@@ -85,6 +90,8 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
         raise ValueError("the configuration is not complete")
     policy = policies.load(config.policy, backends=config.backends)
     classifiers = {name: extensions.build("classifiers", name, {}) for name in config.classifiers}
+    # Some read their data on first use; the first caller should not have to wait for that.
+    await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
     async with AsyncExitStack() as started:
         audit = await DecisionStore.open(config.audit.url)
         started.push_async_callback(audit.aclose)
