@@ -33,6 +33,13 @@ class SlotCache:
         keys, values = self._layers[layer]
         return keys[first:stop, :, :length], values[first:stop, :, :length]
 
+    @torch.inference_mode()
+    def reset(self, slot: int) -> None:
+        """Zero a slot: values that are not numbers would reach through every mask."""
+        for keys, values in self._layers.values():
+            keys[slot].zero_()
+            values[slot].zero_()
+
     def _allocate(self, like: Tensor) -> Tensor:
         # Zeros, not uninitialised memory: a masked position still takes part as 0 × value, and
         # 0 × NaN is NaN. On CPU, numpy's zeros are pages that cost memory only once they are used.

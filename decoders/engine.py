@@ -6,6 +6,7 @@ asks which mode a row has; a standard row just has no draft. Knows nothing of po
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -17,12 +18,14 @@ import torch
 from torch import Tensor
 
 from decoders.draft import NO_DRAFT, Draft
-from decoders.drafts.base import DraftRequest, DraftSource
+from decoders.drafter import Drafter
 from decoders.models.base import LanguageModel, Row, Tokenizer
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Engine:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
         self.model = model
         self.tokenizer = tokenizer
+        self._drafter = Drafter(model.vocab_size)
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._free_slots = sorted(range(model.num_slots), reverse=True)
@@ -105,6 +109,11 @@ class Engine:
         return ticket.sequence
 
     @property
+    def alive(self) -> bool:
+        """Whether requests are being decoded."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def num_running(self) -> int:
         """Rows that hold a slot."""
         return len(self._running)
@@ -155,7 +164,13 @@ class Engine:
                     self._changed.wait()
                 if self._stopping:
                     return
-            self.step()
+            try:
+                self.step()
+            except BaseException as error:
+                # Nothing is known to get here; but then nobody must wait for a thread that is gone.
+                self._stopping = True
+                self._fail([*self._waiting, *self._running], error)
+                raise
 
     def _drop_cancelled(self) -> None:
         with self._changed:
@@ -182,7 +197,9 @@ class Engine:
         """
         budget = self._prefill_chunk_tokens
         shares = []
-        drafts = self._drafts([ticket for ticket in self._running if _pending(ticket) == 1])
+        drafts = self._drafter.propose(
+            [ticket for ticket in self._running if _pending(ticket) == 1]
+        )
         for ticket in self._running:
             pending = _pending(ticket)
             count = 1 if pending == 1 else min(pending, budget)
@@ -200,29 +217,6 @@ class Engine:
                 )
             )
         return shares
-
-    def _drafts(self, tickets: Sequence[Ticket]) -> dict[int, Draft]:
-        """Each source is asked once, for all of its rows."""
-        asked: dict[DraftSource, list[tuple[Ticket, DraftRequest]]] = {}
-        for ticket in tickets:
-            sequence = ticket.sequence
-            wanted = ticket.request.mode.source(sequence.num_output_tokens)
-            # The last token of an answer is never a draft's: each step emits one token more.
-            if wanted is not None and sequence.num_remaining_tokens > 1:
-                source, limit = wanted
-                limit = min(limit, sequence.num_remaining_tokens - 1)
-                request = DraftRequest(ticket.number, sequence.token_ids, limit)
-                asked.setdefault(source, []).append((ticket, request))
-        drafts = {}
-        for source, rows in asked.items():
-            proposed = source.propose([request for _, request in rows])
-            for (ticket, request), draft in zip(rows, proposed, strict=True):
-                # Cut here too: a source that says too much must not write past the cache.
-                draft = draft.first(request.max_tokens)
-                drafts[ticket.number] = ticket.request.mode.admit(
-                    draft, ticket.sequence.num_output_tokens
-                )
-        return drafts
 
     def _forward(self, shares: Sequence[_Share]) -> Tensor:
         return self.model.forward(
@@ -244,7 +238,10 @@ class Engine:
             share.ticket.num_cached += len(share.new_ids)
             if share.decodes:
                 count = len(share.draft) + 1
-                self._emit(share, logits[first : first + count])
+                try:
+                    self._emit(share, logits[first : first + count])
+                except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
+                    self._fail([share.ticket], error)
                 first += count
 
     def _emit(self, share: _Share, logits: Tensor) -> None:
@@ -252,8 +249,7 @@ class Engine:
         ticket, draft = share.ticket, share.draft
         sequence, request = ticket.sequence, ticket.request
         if bool(torch.isnan(logits).any()):
-            self._fail([ticket], ArithmeticError("the model's logits are not numbers"))
-            return
+            raise ArithmeticError("the model's logits are not numbers")
         position = sequence.num_output_tokens
         scores = process(
             logits, request.params, self._counts(ticket, logits.device), draft.token_ids
@@ -289,14 +285,15 @@ class Engine:
         stats.decode_seconds = now - ticket.first_token_at
         if len(draft):
             stats.record_draft(draft.source, position, len(draft), num_accepted)
-            wanted = ticket.request.mode.source(position)
-            if wanted is not None:
-                wanted[0].observe(ticket.number, len(draft), num_accepted)
+            self._drafter.observe(ticket, draft, position, num_accepted)
 
-    def _fail(self, tickets: Sequence[Ticket], error: Exception) -> None:
+    def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
+        _log.error("decoding failed for %d rows", len(tickets), exc_info=error)
         for ticket in tickets:
             if not ticket.done.is_set():
                 ticket.error = f"{type(error).__name__}: {error}"
+                if ticket.slot >= 0:
+                    self.model.reset(ticket.slot)
                 self._finish(ticket, FinishReason.ERROR)
 
     def _finish(self, ticket: Ticket, reason: FinishReason) -> None:
@@ -310,9 +307,7 @@ class Engine:
             self._free_slots.append(ticket.slot)
             # The lowest slot first, so that attention spans as few idle slots as possible.
             self._free_slots.sort(reverse=True)
-        wanted = ticket.request.mode.source(ticket.sequence.num_output_tokens)
-        if wanted is not None:
-            wanted[0].forget(ticket.number)
+        self._drafter.forget(ticket)
 
     def _ticket(self, request: Request) -> Ticket:
         self.check(request.prompt_ids)

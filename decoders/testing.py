@@ -51,6 +51,10 @@ class TableModel:
             ]
         return torch.tensor(logits, dtype=torch.float64).reshape(len(logits), self.vocab_size)
 
+    def reset(self, slot: int) -> None:
+        """Forget the tokens of a slot."""
+        self._slots[slot] = [-1] * self.max_length
+
     def _logits(self, prefix: tuple[int, ...]) -> list[float]:
         return [math.log(mass) if mass > 0 else -math.inf for mass in self._law(prefix)]
 
