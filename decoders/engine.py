@@ -211,14 +211,21 @@ class Engine:
             if wanted is not None and sequence.num_remaining_tokens > 1:
                 source, limit = wanted
                 limit = min(limit, sequence.num_remaining_tokens - 1)
-                request = DraftRequest(ticket.number, sequence.token_ids, limit)
+                request = DraftRequest(
+                    ticket.number,
+                    sequence.token_ids,
+                    limit,
+                    sequence.num_output_tokens,
+                    ticket.noise,
+                )
                 asked.setdefault(source, []).append((ticket, request))
         drafts = {}
         for source, rows in asked.items():
             proposed = source.propose([request for _, request in rows])
             for (ticket, request), draft in zip(rows, proposed, strict=True):
-                # Cut here too: a source that says too much must not write past the cache.
-                draft = draft.first(request.max_tokens)
+                # Cut here too: a source that says too much must not write past the cache, nor a
+                # draft model's padding reach the target.
+                draft = draft.first(request.max_tokens).within(self.model.vocab_size)
                 drafts[ticket.number] = ticket.request.mode.admit(
                     draft, ticket.sequence.num_output_tokens
                 )
@@ -265,6 +272,7 @@ class Engine:
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
+        ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         self._count(ticket, draft, position, min(verdict.num_accepted, emitted))
         if piece.finish_reason is not None:
             self._release(ticket)
