@@ -190,7 +190,7 @@ def block(verifier, params, draft, length):
                 walk((*output, token), weight * mass)
 
     for output, weight in ran.items():
-        walk(output, weight)
+        walk(output[:length], weight)
     return law
 
 
