@@ -32,7 +32,13 @@ class Drafter:
             if wanted is not None and sequence.num_remaining_tokens > 1:
                 source, limit = wanted
                 limit = min(limit, sequence.num_remaining_tokens - 1)
-                request = DraftRequest(ticket.number, sequence.token_ids, limit)
+                request = DraftRequest(
+                    ticket.number,
+                    sequence.token_ids,
+                    limit,
+                    sequence.num_output_tokens,
+                    ticket.noise,
+                )
                 asked.setdefault(source, []).append((ticket, request))
         drafts: dict[int, Draft] = {}
         for source, rows in asked.items():
@@ -66,15 +72,9 @@ class Drafter:
         proposed = source.propose([request for _, request in rows])
         drafts = {}
         for (ticket, request), draft in zip(rows, proposed, strict=True):
-            # Cut here too: a source that says too much must not write past the cache.
-            draft = draft.first(min(request.max_tokens, self._num_known(draft)))
+            # Cut here too: a source that says too much must not write past the cache, nor a draft
+            # model's padding reach the target.
+            draft = draft.first(request.max_tokens).within(self._vocab_size)
             position = ticket.sequence.num_output_tokens
             drafts[ticket.number] = ticket.request.mode.admit(draft, position)
         return drafts
-
-    def _num_known(self, draft: Draft) -> int:
-        """How many of the first tokens are of the target's vocabulary."""
-        for i, token_id in enumerate(draft.token_ids):
-            if not 0 <= token_id < self._vocab_size:
-                return i
-        return len(draft)

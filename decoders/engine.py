@@ -261,6 +261,7 @@ class Engine:
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
+        ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         self._count(ticket, draft, position, min(verdict.num_accepted, emitted))
         if piece.finish_reason is not None:
             self._release(ticket)

@@ -1,4 +1,4 @@
-"""Gates: where a hybrid row may draft. They see the position and the deterministic draft, no model."""
+"""Gates: where a hybrid row may draft. They see the position and the draft's tokens, no model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Gate(Protocol):
     """Says how much of a draft may stand."""
 
     def admit(self, position: int, token_ids: Sequence[int]) -> int:
-        """How many of the draft's first tokens are allowed; the first stands at output ``position``."""
+        """How many of the draft's first tokens are allowed; the first stands at output ``position``.
+
+        Looking at the tokens themselves is noted, and costs a sampled draft its dense law.
+        """
         ...
 
 

@@ -24,6 +24,9 @@ class DecodeStats:
     """Draft source → (proposed, accepted) tokens."""
     first_draft_position: int | None = None
     """Smallest output position at which a draft token was proposed."""
+    distortion: float = 0.0
+    """Sum over the emitted tokens of TV(law they were drawn from, target's law), given what came
+    before; above 0 only with a lossy verifier. Bounds the total variation of the whole answer."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     """From admission to the first token."""

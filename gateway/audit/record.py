@@ -17,6 +17,8 @@ from gateway.types import (
 )
 
 SCHEMA_VERSION = 1
+_ROUNDING = 1e-9
+"""Of a sum of many small numbers."""
 
 
 class RequestFacts(msgspec.Struct, frozen=True):
@@ -96,15 +98,27 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attest(decision: Decision, execution: Execution) -> str:
-    """Whether what ran is what was decided: a banned mode must not show one draft token."""
+    """Whether what ran is what was decided: a banned mode must not show one draft token.
+
+    Nor may a lossy verifier have run, or spent more than its budget, unless that was decided.
+    """
     if execution.mode is not None and execution.mode != decision.mode:
         return "attestation_failed"
     if execution.num_draft_tokens > 0 and not _draft_allowed(decision, execution):
+        return "attestation_failed"
+    if not _distortion_allowed(decision, execution):
         return "attestation_failed"
     first = execution.first_draft_position
     if first is not None and first < decision.standard_first:
         return "attestation_failed"
     return "ok"
+
+
+def _distortion_allowed(decision: Decision, execution: Execution) -> bool:
+    """Whether the law of the answer may differ from the target's at all, and by so much."""
+    if decision.max_distortion is None:
+        return execution.verifier_class != "lossy" and execution.distortion == 0.0
+    return execution.distortion <= decision.max_distortion + _ROUNDING
 
 
 def _draft_allowed(decision: Decision, execution: Execution) -> bool:

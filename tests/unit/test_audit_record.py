@@ -30,6 +30,8 @@ def _drafted(mode: Mode, position: int, **changes: object) -> Execution:
 STANDARD = _decision(Mode.STANDARD)
 SPECULATIVE = _decision(Mode.SPECULATIVE)
 HYBRID = _decision(Mode.HYBRID, standard_first=10)
+LOSSY = _decision(Mode.SPECULATIVE, verifier="typical", max_distortion=0.2)
+RELAXED = _drafted(Mode.SPECULATIVE, 0, verifier="typical", verifier_class="lossy")
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,22 @@ HYBRID = _decision(Mode.HYBRID, standard_first=10)
         (HYBRID, _drafted(Mode.HYBRID, 10), "ok"),
         (HYBRID, _drafted(Mode.HYBRID, 9), "attestation_failed"),
         (HYBRID, Execution(mode=Mode.SPECULATIVE), "attestation_failed"),
+        (LOSSY, msgspec.structs.replace(RELAXED, distortion=0.2), "ok"),
+        (LOSSY, msgspec.structs.replace(RELAXED, distortion=0.2 + 1e-12), "ok"),
+        (LOSSY, msgspec.structs.replace(RELAXED, distortion=0.21), "attestation_failed"),
+        (LOSSY, msgspec.structs.replace(RELAXED, verifier="conservative"), "attestation_failed"),
+        (LOSSY, Execution(mode=Mode.SPECULATIVE), "ok"),
+        (
+            SPECULATIVE,
+            _drafted(Mode.SPECULATIVE, 0, verifier_class="lossy"),
+            "attestation_failed",
+        ),
+        (SPECULATIVE, _drafted(Mode.SPECULATIVE, 0, distortion=0.01), "attestation_failed"),
+        (
+            SPECULATIVE,
+            Execution(mode=Mode.SPECULATIVE, verifier="typical", verifier_class="lossy"),
+            "attestation_failed",
+        ),
     ],
 )
 def test_attestation_holds_what_ran_against_what_was_decided(

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.audit.record import attest
 from gateway.backends.local import LocalBackend
-from gateway.errors import ConfigError, InvalidRequest, QueueFull
+from gateway.errors import BackendFailed, ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
     ChatRequest,
     Decision,
@@ -65,6 +65,49 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
     assert sum(k * count for k, count in enumerate(ran.accept_counts)) == ran.num_accepted_tokens
     if decision.mode is Mode.STANDARD:
         assert ran.num_drafts == 0
+
+
+@pytest.mark.parametrize("verifier", ["typical", "conservative"])
+async def test_a_lossy_verifier_runs_within_its_budget_and_says_so(backend, verifier):
+    decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=0.5)
+    _, generation = await run(backend, decision, n=2, temperature=1.0)
+    ran = generation.execution
+
+    assert (ran.verifier, ran.verifier_class) == (verifier, "lossy")
+    assert 0 <= ran.distortion <= 0.5
+    assert attest(decision, ran) == "ok"
+
+
+async def test_the_distortion_is_that_of_the_choice_that_spent_most(backend):
+    decision = decide(Mode.SPECULATIVE, verifier="typical", max_distortion=1.0)
+    _, generation = await run(backend, decision, n=2, temperature=0.7, max_tokens=60)
+    spent = [ticket.stats.distortion for ticket in generation.tickets]
+
+    assert generation.execution.distortion == max(spent)
+
+
+async def test_rejection_is_exact_and_says_so(backend):
+    decision = decide(Mode.SPECULATIVE, verifier="rejection")
+    _, generation = await run(backend, decision, temperature=1.0)
+    ran = generation.execution
+
+    assert (ran.verifier, ran.verifier_class, ran.distortion) == ("rejection", "exact", 0.0)
+    assert attest(decision, ran) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("verifier", "budget", "message"),
+    [("typical", None, "'typical' is lossy"), ("coupled", 0.5, "'coupled' is exact")],
+)
+async def test_a_verifier_and_a_budget_that_do_not_fit_run_nothing(
+    backend, verifier, budget, message
+):
+    decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=budget)
+
+    with pytest.raises(BackendFailed, match=message):
+        await run(backend, decision)
+
+    assert (backend.status.running, backend.status.queued) == (0, 0)
 
 
 async def test_choices_are_counted_together_and_told_apart(backend):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from decoders.modes import Mode as RowMode
 from decoders.params import ParameterError, SamplingParams
 from decoders.request import EngineStopped, PromptTooLong, Request
 from decoders.request import QueueFull as EngineQueueFull
-from decoders.verify import Verifier
+from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.generation import LocalGeneration
 from gateway.errors import (
+    BackendFailed,
     ConfigError,
     ContextLengthExceeded,
     InvalidRequest,
@@ -114,13 +116,12 @@ class LocalBackend:
         """Hand one row per choice to the engine, all or none."""
         generation = LocalGeneration(self._name, self._loaded, job.prompt.num_tokens)
         mode = self._mode(job.decision)
-        verifier: Verifier = extensions.load("verifiers", job.decision.verifier)()
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
                 params=_params(job.sampling, choice),
                 mode=mode,
-                verifier=verifier,
+                verifier=_verifier(job.decision),
                 listener=generation.listener(choice),
             )
             for choice in range(job.request.n)
@@ -190,6 +191,25 @@ def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = 
         return fetch_model(model, cache_dir=cache, progress=progress)
     except ModelError as error:
         raise _config_error(error) from error
+
+
+def _verifier(decision: Decision) -> Verifier:
+    """One for each choice: a lossy verifier keeps its choice's account.
+
+    Raises BackendFailed when the verifier is lossy and the decision allows no distortion, or the
+    other way round.
+    """
+    lossy = decision.max_distortion is not None
+    factory = extensions.load("verifiers", decision.verifier)
+    if lossy is ("max_distortion" in inspect.signature(factory).parameters):
+        options = {"max_distortion": decision.max_distortion} if lossy else {}
+        verifier: Verifier = extensions.build("verifiers", decision.verifier, options)
+        if lossy is not verifier.exact:
+            return verifier
+    raise BackendFailed(
+        f"The verifier {decision.verifier!r} is {'exact' if lossy else 'lossy'}; rule "
+        f"{decision.rule!r} must give `max_distortion` to lossy verifiers and to no other."
+    )
 
 
 def _config_error(error: Exception) -> ConfigError:
