@@ -2,9 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
-from gateway.audit.record import attest
+from gateway import extensions
+from gateway.audit.attestation import attest
 from gateway.backends.local import LocalBackend
 from gateway.errors import BackendFailed, ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
@@ -17,6 +19,7 @@ from gateway.types import (
     Mode,
     Sampling,
 )
+from tests.records import decision_record
 
 
 @pytest.fixture
@@ -41,6 +44,16 @@ async def run(backend, decision, *, n=1, text="abcabcabcabcabc", **knobs):
     return [chunk async for chunk in generation], generation
 
 
+def record_of(backend, decision):
+    """The record of a single answer of `run` under ``decision``."""
+    facts = decision_record().request
+    return decision_record(
+        decision=decision,
+        request=msgspec.structs.replace(facts, model=backend.models[0].id),
+        sampling=Sampling(max_tokens=24),
+    )
+
+
 @pytest.mark.parametrize(
     "decision",
     [
@@ -57,7 +70,7 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
 
     assert generation.output_ids(0) == expected.output_ids(0)
     assert ran.mode is decision.mode
-    assert attest(decision, ran) == "ok"
+    assert attest(record_of(backend, decision), ran) == "ok"
     assert ran.usage.completion_tokens == len(generation.output_ids(0))
     assert chunks[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert chunks[-1].usage.completion_tokens == ran.usage.completion_tokens
@@ -70,12 +83,12 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
 @pytest.mark.parametrize("verifier", ["typical", "conservative"])
 async def test_a_lossy_verifier_runs_within_its_budget_and_says_so(backend, verifier):
     decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=0.5)
-    _, generation = await run(backend, decision, n=2, temperature=1.0)
+    _, generation = await run(backend, decision, temperature=1.0)
     ran = generation.execution
 
     assert (ran.verifier, ran.verifier_class) == (verifier, "lossy")
     assert 0 <= ran.distortion <= 0.5
-    assert attest(decision, ran) == "ok"
+    assert attest(record_of(backend, decision), ran) == "ok"
 
 
 async def test_the_distortion_is_that_of_the_choice_that_spent_most(backend):
@@ -92,7 +105,7 @@ async def test_rejection_is_exact_and_says_so(backend):
     ran = generation.execution
 
     assert (ran.verifier, ran.verifier_class, ran.distortion) == ("rejection", "exact", 0.0)
-    assert attest(decision, ran) == "ok"
+    assert attest(record_of(backend, decision), ran) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -104,10 +117,23 @@ async def test_a_verifier_and_a_budget_that_do_not_fit_run_nothing(
 ):
     decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=budget)
 
-    with pytest.raises(BackendFailed, match=message):
+    with pytest.raises(BackendFailed) as caught:
         await run(backend, decision)
 
+    assert message in caught.value.detail
+
     assert (backend.status.running, backend.status.queued) == (0, 0)
+
+
+async def test_extensions_are_looked_up_once_and_not_for_each_request(backend, monkeypatch):
+    looked_up = []
+    load = extensions.load
+    monkeypatch.setattr(extensions, "load", lambda *name: looked_up.append(name) or load(*name))
+
+    for _ in range(3):
+        await run(backend, decide(Mode.SPECULATIVE), max_tokens=4)
+
+    assert sorted(looked_up) == [("draft_sources", "suffix"), ("verifiers", "coupled")]
 
 
 async def test_choices_are_counted_together_and_told_apart(backend):
@@ -128,7 +154,7 @@ async def test_more_choices_than_there_is_room_for_are_refused_whole(backend):
 
 
 async def test_logprobs_come_with_the_bytes_of_each_token(backend):
-    chunks, generation = await run(backend, decide(Mode.STANDARD), logprobs=2)
+    chunks, _ = await run(backend, decide(Mode.STANDARD), logprobs=2)
     tokens = [token for chunk in chunks for token in chunk.logprobs or ()]
 
     spelled = b"".join(token.token_bytes for token in tokens).decode(errors="replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from gateway.types import (
     ModelInfo,
     Prompt,
     Sampling,
+    ToolCall,
 )
 
 
@@ -53,8 +54,9 @@ class LocalBackend:
     def __init__(
         self,
         *,
+        name: str = "local",
         model: str = DEMO,
-        name: str | None = None,
+        served_name: str | None = None,
         dtype: str = "auto",
         device: str = "auto",
         num_slots: int = 8,
@@ -64,7 +66,7 @@ class LocalBackend:
         threads: int | None = None,
         cache: str | None = None,
     ) -> None:
-        """Load the model and start the engine; ``name`` is what clients call it.
+        """Load the model and start the engine; ``served_name`` is what clients call it.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
@@ -87,13 +89,15 @@ class LocalBackend:
             )
         except (ModelError, ValueError) as error:
             raise _config_error(error) from error
-        self._name = name or self._loaded.name
+        self._name = name
+        self._served_name = served_name or self._loaded.name
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._sources: dict[str, DraftSource] = {}
+        self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
         self.models: Sequence[ModelInfo] = (
-            ModelInfo(self._name, self._loaded.created, self._loaded.model.max_length),
+            ModelInfo(self._served_name, self._loaded.created, self._loaded.model.max_length),
         )
         self._engine.start()
 
@@ -114,14 +118,16 @@ class LocalBackend:
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per choice to the engine, all or none."""
-        generation = LocalGeneration(self._name, self._loaded, job.prompt.num_tokens)
+        generation = LocalGeneration(
+            self._name, self._served_name, self._loaded, job.prompt.num_tokens
+        )
         mode = self._mode(job.decision)
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
                 params=_params(job.sampling, choice),
                 mode=mode,
-                verifier=_verifier(job.decision),
+                verifier=self._verifier(job.decision),
                 listener=generation.listener(choice),
             )
             for choice in range(job.request.n)
@@ -184,6 +190,27 @@ class LocalBackend:
             self._sources[name] = extensions.load("draft_sources", name)()
         return self._sources[name]
 
+    def _verifier(self, decision: Decision) -> Verifier:
+        """One for each choice: a lossy verifier keeps its choice's account.
+
+        Raises BackendFailed when the verifier is lossy and the decision allows no distortion, or
+        the other way round.
+        """
+        # What is kept is how to make one: finding that out takes milliseconds of the event loop.
+        if decision.verifier not in self._verifiers:
+            self._verifiers[decision.verifier] = extensions.load("verifiers", decision.verifier)
+        factory = self._verifiers[decision.verifier]
+        budget = decision.max_distortion
+        lossy = "max_distortion" in inspect.signature(factory).parameters
+        if lossy is (budget is not None):
+            verifier = factory(max_distortion=budget) if lossy else factory()
+            if verifier.exact is not lossy:
+                return verifier
+        raise BackendFailed(
+            detail=f"the verifier {decision.verifier!r} is {'lossy' if lossy else 'exact'}; rule "
+            f"{decision.rule!r} must give `max_distortion` to lossy verifiers and to no other"
+        )
+
 
 def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:
     """Make ``model`` ready to be loaded; returns the folder or hub id. Raises ConfigError."""
@@ -191,25 +218,6 @@ def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = 
         return fetch_model(model, cache_dir=cache, progress=progress)
     except ModelError as error:
         raise _config_error(error) from error
-
-
-def _verifier(decision: Decision) -> Verifier:
-    """One for each choice: a lossy verifier keeps its choice's account.
-
-    Raises BackendFailed when the verifier is lossy and the decision allows no distortion, or the
-    other way round.
-    """
-    lossy = decision.max_distortion is not None
-    factory = extensions.load("verifiers", decision.verifier)
-    if lossy is ("max_distortion" in inspect.signature(factory).parameters):
-        options = {"max_distortion": decision.max_distortion} if lossy else {}
-        verifier: Verifier = extensions.build("verifiers", decision.verifier, options)
-        if lossy is not verifier.exact:
-            return verifier
-    raise BackendFailed(
-        f"The verifier {decision.verifier!r} is {'exact' if lossy else 'lossy'}; rule "
-        f"{decision.rule!r} must give `max_distortion` to lossy verifiers and to no other."
-    )
 
 
 def _config_error(error: Exception) -> ConfigError:
@@ -224,8 +232,23 @@ def _pieces(loaded: LoadedModel) -> list[str]:
 
 
 def _turn(message: Message) -> Mapping[str, Any]:
-    role = "system" if message.role == "developer" else message.role
-    return {**message.raw, "role": role, "content": message.text}
+    """One message for the chat template, made of what `Message.text` holds and of nothing else."""
+    content = message.refusal if message.content is None else message.content
+    # Never None, which templates print or stumble over.
+    turn: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": content or "",
+    }
+    if message.tool_calls:
+        turn["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _call(call: ToolCall) -> Mapping[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _params(sampling: Sampling, choice: int) -> SamplingParams:
