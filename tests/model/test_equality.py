@@ -26,7 +26,7 @@ PROMPTS = [
     json.loads(line)
     for line in (Path(__file__).parent.parent / "data" / "prompts.jsonl").read_text().splitlines()
 ]
-MAX_TOKENS = 20
+MAX_TOKENS = 24
 NEAR_TIE = 1e-3
 """Rounding moves a float32 logit of this model by about 1e-5; differences below this are ties."""
 MAX_MISMATCHES = 4
@@ -66,7 +66,7 @@ def modes(demo):
     return {
         "standard": Standard(),
         "speculative": Speculative(source, 8),
-        "hybrid": Hybrid(source, [StandardFirst(4)], 8),
+        "hybrid": Hybrid(source, [StandardFirst(10)], 8),
         "content": Hybrid(source, [ContentTokens(words)], 8),
     }
 
@@ -138,4 +138,5 @@ def test_in_a_mixed_batch_with_cancellations_every_mode_gives_the_standard_answe
     outputs = [tickets[i].sequence.output_ids for i in range(len(cases))]
     assert_same(demo, cases, outputs, reference, "mixed batch")
     assert any(ticket.cancelled for ticket in doomed)
+    assert sum(ticket.stats.num_accepted_tokens for ticket in tickets.values()) > 0
     assert engine.num_running == 0

@@ -198,6 +198,15 @@ async def test_a_cancelled_generation_lets_the_next_one_in(backend):
     assert backend.status.running == 0
 
 
+async def test_a_backend_whose_engine_has_died_is_not_ready(backend):
+    assert backend.status.ready
+
+    backend._engine.stop()
+
+    assert not backend.status.ready
+    assert "stopped" in backend.status.detail
+
+
 def test_a_missing_model_is_a_configuration_error(tmp_path):
     with pytest.raises(ConfigError, match="no model at"):
         LocalBackend(model=str(tmp_path / "nothing"))

@@ -103,10 +103,11 @@ class LocalBackend:
 
     @property
     def status(self) -> BackendStatus:
-        """Ready until closed; the model is loaded on construction."""
+        """Ready while the engine's thread runs; the model is loaded on construction."""
+        ready = self._engine.alive and not self._closed
         return BackendStatus(
-            ready=not self._closed,
-            detail="closed" if self._closed else "",
+            ready=ready,
+            detail="" if ready else "the engine has stopped",
             running=self._engine.num_running,
             queued=self._engine.num_waiting,
         )
