@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,16 @@ class Draft:
 
     token_ids: tuple[int, ...] = ()
     source: str = ""
+    match_length: int = 0
+    """Tokens of context that the source recognised, a function of the context alone; 0 if it does
+    not say."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def first(self, count: int) -> Draft:
         """The draft's first ``count`` tokens."""
-        return Draft(self.token_ids[:count], self.source)
+        return replace(self, token_ids=self.token_ids[:count])
 
 
 NO_DRAFT = Draft()

@@ -11,30 +11,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from decoders.draft import NO_DRAFT, Draft
-from decoders.drafts.base import DraftRequest, DraftSource
-from decoders.models.base import LanguageModel, Row, Tokenizer
+from decoders.cost import Cost, EverythingPays
+from decoders.drafting import Drafting, Share
+from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
-
-
-@dataclass(frozen=True)
-class _Share:
-    """One row's part in one step."""
-
-    ticket: Ticket
-    new_ids: tuple[int, ...]
-    """Tokens that go into the cache now, before the draft."""
-    draft: Draft
-    decodes: bool
-    """Whether the step reaches the end of the sequence, so that it emits tokens."""
+from decoders.slots import SlotTable
 
 
 class Engine:
@@ -47,14 +35,17 @@ class Engine:
         *,
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
+        cost: Cost | None = None,
     ) -> None:
+        """``cost`` says how much of each draft is worth its time; None: all of it."""
         if max_queue < 0 or prefill_chunk_tokens < 1:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
         self.model = model
         self.tokenizer = tokenizer
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._free_slots = sorted(range(model.num_slots), reverse=True)
+        self._slots = SlotTable(model.num_slots, model if isinstance(model, PrefixCopier) else None)
+        self._drafting = Drafting(cost or EverythingPays())
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         self._changed = threading.Condition()
@@ -73,7 +64,7 @@ class Engine:
         with self._changed:
             if self._stopping:
                 raise EngineStopped("the engine is stopped")
-            room = self._max_queue + len(self._free_slots) - len(self._waiting)
+            room = self._max_queue + self._slots.num_free - len(self._waiting)
             if len(tickets) > room:
                 raise QueueFull(f"{len(self._waiting)} requests are waiting already")
             for ticket in tickets:
@@ -139,7 +130,7 @@ class Engine:
         self._admit()
         if not self._running:
             return False
-        shares: list[_Share] = []
+        shares: list[Share] = []
         try:
             shares = self._propose()
             logits = self._forward(shares)
@@ -168,22 +159,23 @@ class Engine:
 
     def _admit(self) -> None:
         with self._changed:
-            while self._waiting and self._free_slots:
+            while self._waiting and self._slots.num_free:
                 ticket = self._waiting.popleft()
-                ticket.slot = self._free_slots.pop()
+                self._slots.take(ticket)
                 self._running.append(ticket)
                 ticket.admitted_at = time.perf_counter()
                 ticket.stats.queue_seconds = ticket.admitted_at - ticket.submitted_at
 
-    def _propose(self) -> list[_Share]:
+    def _propose(self) -> list[Share]:
         """What each row brings to this step: its next tokens and its draft.
 
         Rows in prefill share a budget of tokens, so that a long prompt cannot stall the others.
         """
         budget = self._prefill_chunk_tokens
         shares = []
-        drafts = self._drafts([ticket for ticket in self._running if _pending(ticket) == 1])
         for ticket in self._running:
+            if not self._slots.ready(ticket):
+                continue
             pending = _pending(ticket)
             count = 1 if pending == 1 else min(pending, budget)
             if count == 0:
@@ -192,39 +184,15 @@ class Engine:
                 budget -= count
             start = ticket.num_cached
             shares.append(
-                _Share(
+                Share(
                     ticket=ticket,
                     new_ids=tuple(ticket.sequence.token_ids[start : start + count]),
-                    draft=drafts.get(ticket.number, NO_DRAFT),
                     decodes=count == pending,
                 )
             )
-        return shares
+        return self._drafting.draft(shares)
 
-    def _drafts(self, tickets: Sequence[Ticket]) -> dict[int, Draft]:
-        """Each source is asked once, for all of its rows."""
-        asked: dict[DraftSource, list[tuple[Ticket, DraftRequest]]] = {}
-        for ticket in tickets:
-            sequence = ticket.sequence
-            wanted = ticket.request.mode.source(sequence.num_output_tokens)
-            # The last token of an answer is never a draft's: each step emits one token more.
-            if wanted is not None and sequence.num_remaining_tokens > 1:
-                source, limit = wanted
-                limit = min(limit, sequence.num_remaining_tokens - 1)
-                request = DraftRequest(ticket.number, sequence.token_ids, limit)
-                asked.setdefault(source, []).append((ticket, request))
-        drafts = {}
-        for source, rows in asked.items():
-            proposed = source.propose([request for _, request in rows])
-            for (ticket, request), draft in zip(rows, proposed, strict=True):
-                # Cut here too: a source that says too much must not write past the cache.
-                draft = draft.first(request.max_tokens)
-                drafts[ticket.number] = ticket.request.mode.admit(
-                    draft, ticket.sequence.num_output_tokens
-                )
-        return drafts
-
-    def _forward(self, shares: Sequence[_Share]) -> Tensor:
+    def _forward(self, shares: Sequence[Share]) -> Tensor:
         return self.model.forward(
             [
                 Row(
@@ -238,7 +206,7 @@ class Engine:
         )
 
     @torch.inference_mode()
-    def _commit(self, shares: Sequence[_Share], logits: Tensor) -> None:
+    def _commit(self, shares: Sequence[Share], logits: Tensor) -> None:
         first = 0
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
@@ -247,7 +215,7 @@ class Engine:
                 self._emit(share, logits[first : first + count])
                 first += count
 
-    def _emit(self, share: _Share, logits: Tensor) -> None:
+    def _emit(self, share: Share, logits: Tensor) -> None:
         """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
         ticket, draft = share.ticket, share.draft
         sequence, request = ticket.sequence, ticket.request
@@ -265,7 +233,10 @@ class Engine:
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
-        self._count(ticket, draft, position, min(verdict.num_accepted, emitted))
+        self._count_step(ticket, position)
+        self._drafting.settle(
+            share, position, min(verdict.num_accepted, emitted), scores[emitted - 1]
+        )
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
@@ -279,7 +250,7 @@ class Engine:
             )
         return ticket.counts
 
-    def _count(self, ticket: Ticket, draft: Draft, position: int, num_accepted: int) -> None:
+    def _count_step(self, ticket: Ticket, position: int) -> None:
         now = time.perf_counter()
         stats = ticket.stats
         stats.num_steps += 1
@@ -287,11 +258,6 @@ class Engine:
             ticket.first_token_at = now
             stats.prefill_seconds = now - ticket.admitted_at
         stats.decode_seconds = now - ticket.first_token_at
-        if len(draft):
-            stats.record_draft(draft.source, position, len(draft), num_accepted)
-            wanted = ticket.request.mode.source(position)
-            if wanted is not None:
-                wanted[0].observe(ticket.number, len(draft), num_accepted)
 
     def _fail(self, tickets: Sequence[Ticket], error: Exception) -> None:
         for ticket in tickets:
@@ -307,12 +273,10 @@ class Engine:
     def _release(self, ticket: Ticket) -> None:
         if ticket in self._running:
             self._running.remove(ticket)
-            self._free_slots.append(ticket.slot)
-            # The lowest slot first, so that attention spans as few idle slots as possible.
-            self._free_slots.sort(reverse=True)
-        wanted = ticket.request.mode.source(ticket.sequence.num_output_tokens)
-        if wanted is not None:
-            wanted[0].forget(ticket.number)
+            # What a failed row has left in its slot may be no numbers.
+            failed = ticket.sequence.finish_reason is FinishReason.ERROR
+            self._slots.release(ticket, 0 if failed else ticket.num_cached)
+        self._drafting.forget(ticket)
 
     def _ticket(self, request: Request) -> Ticket:
         self.check(request.prompt_ids)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftSource
-from decoders.gates import Gate
+from decoders.gates import Gate, GateContext
 
 
 class Mode(Protocol):
@@ -22,7 +22,7 @@ class Mode(Protocol):
         """Which source to ask at output ``position``, and for at most how many tokens; None for none."""
         ...
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The part of a draft that stands."""
         ...
 
@@ -36,7 +36,7 @@ class Standard:
         """None, at every position."""
         return None
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """Nothing."""
         return NO_DRAFT
 
@@ -58,7 +58,7 @@ class Speculative:
         """The source, at every position."""
         return self._source, self._num_speculative_tokens
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The whole draft."""
         return draft
 
@@ -78,8 +78,8 @@ class Hybrid:
         """The source, at every position: gates judge drafts, and its index must see every token."""
         return self._speculative.source(position)
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The longest first part that every gate admits."""
         for gate in self._gates:
-            draft = draft.first(gate.admit(position, draft.token_ids))
+            draft = draft.first(gate.admit(context, draft.token_ids))
         return draft

@@ -24,6 +24,10 @@ class DecodeStats:
     """Draft source → (proposed, accepted) tokens."""
     first_draft_position: int | None = None
     """Smallest output position at which a draft token was proposed."""
+    why_k: dict[str, int] = field(default_factory=dict)
+    """Why the steps that might have had a draft had as many tokens of it as they had, and how often."""
+    num_cached_tokens: int = 0
+    """Prompt tokens whose keys and values were there already, from a prompt that began alike."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     """From admission to the first token."""
@@ -41,6 +45,10 @@ class DecodeStats:
         self.by_source[source] = (before[0] + proposed, before[1] + accepted)
         if self.first_draft_position is None:
             self.first_draft_position = position
+
+    def record_why(self, why: str) -> None:
+        """Count one step by why its draft was as long as it was."""
+        self.why_k[why] = self.why_k.get(why, 0) + 1
 
     @property
     def acceptance_rate(self) -> float:

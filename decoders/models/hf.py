@@ -66,7 +66,7 @@ class HFModel:
             raise ModelError("num_slots must be at least 1 and max_length at least 2")
         _refuse_unsupported(model)
         self._model = model.eval()
-        self._device = next(model.parameters()).device
+        self.device = next(model.parameters()).device
         self._dtype = next(model.parameters()).dtype
         self._cache = SlotCache(num_slots, max_length)
         config = model.config.get_text_config()
@@ -96,8 +96,13 @@ class HFModel:
         logits: Tensor = output.logits[0, :, : self.vocab_size].float()
         return logits
 
+    @torch.inference_mode()
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Copy keys and values within the device."""
+        self._cache.copy(source, target, length)
+
     def _tensor(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return torch.tensor(values, dtype=torch.int64, device=self.device)
 
     def _groups(self, packed: Sequence[Row]) -> list[_Group]:
         """Decoding rows together; each longer row by itself, since padding to it would be waste."""
@@ -142,7 +147,7 @@ class HFModel:
             )
         hidden = torch.arange(length) > last_visible.unsqueeze(-1)
         mask = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, -torch.inf)
-        return mask.repeat(1, self._share, 1).unsqueeze(1).to(self._device)
+        return mask.repeat(1, self._share, 1).unsqueeze(1).to(self.device)
 
     def _self_check(self) -> None:
         """Compare with the model's own forward pass, so that a model that differs is never served."""

@@ -3,7 +3,7 @@
 import pytest
 
 from decoders.draft import Draft
-from decoders.gates import ContentTokens, FunctionWords, StandardFirst
+from decoders.gates import ContentTokens, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.testing import ScriptedDraftSource
 
@@ -32,35 +32,35 @@ def ids(*pieces):
 def test_a_draft_is_cut_before_its_first_content_token(pieces, simple):
     gate = ContentTokens(FunctionWords(PIECES))
 
-    assert gate.admit(3, ids(*pieces)) == simple
+    assert gate.admit(GateContext(3), ids(*pieces)) == simple
 
 
 def test_standard_first_admits_nothing_before_its_position_and_all_from_it_on():
     gate = StandardFirst(10)
 
-    assert gate.admit(9, (1, 2, 3)) == 0
-    assert gate.admit(10, (1, 2, 3)) == 3
-    assert StandardFirst(0).admit(0, (1,)) == 1
+    assert gate.admit(GateContext(9), (1, 2, 3)) == 0
+    assert gate.admit(GateContext(10), (1, 2, 3)) == 3
+    assert StandardFirst(0).admit(GateContext(0), (1,)) == 1
 
 
 def test_a_standard_row_has_no_source_and_admits_nothing():
     assert Standard().source(5) is None
-    assert len(Standard().admit(Draft((1, 2), "x"), 5)) == 0
+    assert len(Standard().admit(Draft((1, 2), "x"), GateContext(5))) == 0
 
 
 def test_a_speculative_row_takes_drafts_whole():
     mode = Speculative(SOURCE, 4)
 
     assert mode.source(0) == (SOURCE, 4)
-    assert mode.admit(Draft((1, 2), "x"), 0) == Draft((1, 2), "x")
+    assert mode.admit(Draft((1, 2), "x"), GateContext(0)) == Draft((1, 2), "x")
 
 
 def test_every_gate_of_a_hybrid_row_must_admit():
     mode = Hybrid(SOURCE, [StandardFirst(2), ContentTokens(FunctionWords(PIECES))])
     draft = Draft(ids(" the", " of", " cat"), "x")
 
-    assert mode.admit(draft, 1).token_ids == ()
-    assert mode.admit(draft, 2).token_ids == ids(" the", " of")
+    assert mode.admit(draft, GateContext(1)).token_ids == ()
+    assert mode.admit(draft, GateContext(2)).token_ids == ids(" the", " of")
 
 
 @pytest.mark.parametrize("count", [0, -1])
