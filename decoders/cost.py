@@ -22,7 +22,6 @@ MAX_LOSS = 0.02
 _CREDIT = 2.0
 _MAX_CREDIT = 16.0
 _EXPLORE_EVERY = 64
-_EXPLORE_TOKENS = 2
 _MISSES = 3
 _COOLDOWN = 8
 _MAX_COOLDOWN = 256
@@ -166,7 +165,7 @@ class CostModel:
             return Ruling(count, _cut(count, offer))
         why = _cut(count, offer)
         if not count and self._explores(offer.kind):
-            count, why = min(_EXPLORE_TOKENS, offer.num_draft_tokens), Why.EXPLORE
+            count, why = 1, Why.EXPLORE
         credit = self._credit.get(_account(offer.kind), _CREDIT)
         price = step.price(offer)
         if count * price > credit:
