@@ -10,11 +10,13 @@ import math
 
 import pytest
 
+from decoders.cost import CostModel
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.gates import ContentTokens, FunctionWords, StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import SamplingParams
+from decoders.profile import Profile
 from decoders.request import Request
 from decoders.testing import (
     Branches,
@@ -88,6 +90,8 @@ MODES = {
     "content-tokens": lambda k: Hybrid(
         ScriptedDraftSource(oracle), [ContentTokens(FunctionWords([" the", " cat", "."]))], k
     ),
+    # Between the entropies of the target's rows, so that it opens and shuts along an answer.
+    "entropy": lambda k: Hybrid(ScriptedDraftSource(oracle), [EntropyGate(0.8)], k),
 }
 
 
@@ -139,7 +143,7 @@ def processed(params, output):
     return [w / sum(weights) for w in weights]
 
 
-def emitted(params, mode, k, stop=(), max_tokens=4):
+def emitted(params, mode, k, stop=(), max_tokens=4, cost=lambda: None):
     tokenizer = CharacterTokenizer(TEXT, eos_ids=[EOS])
     row = SamplingParams(
         **params, stop=stop, max_tokens=max_tokens, seed=0 if params.get("temperature") == 0 else 1
@@ -150,7 +154,7 @@ def emitted(params, mode, k, stop=(), max_tokens=4):
             lambda prefix: target(tuple(t % 2 for t in prefix)), VOCAB, max_length=12
         )
         request = Request(PROMPT, row, MODES[mode](k), noise=None if row.greedy else noise)
-        return tuple(Engine(model, tokenizer).generate(request).output_ids)
+        return tuple(Engine(model, tokenizer, cost=cost()).generate(request).output_ids)
 
     return enumerate_law(run)
 
@@ -170,6 +174,26 @@ def test_the_emitted_law_is_the_targets(processor, mode, k):
     params = PROCESSORS[processor]
 
     assert_equal_laws(emitted(params, mode, k), reference(SamplingParams(**params)))
+
+
+@pytest.mark.parametrize("mode", ["oracle", "wrong", "end-in-draft", "entropy"])
+@pytest.mark.parametrize("processor", ["plain", "penalties", "all"])
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {(1, 1): 1.0, (1, 9): 1.1},
+        {(1, 1): 1.0, (1, 3): 1.1, (1, 4): 3.0},
+        {(1, 1): 1.0, (1, 9): 9.0},
+    ],
+)
+def test_what_drafts_cost_does_not_bend_the_law(profile, processor, mode):
+    """One cost model learns through all branches, so that it rules differently in each."""
+    cost = CostModel(Profile(profile))
+    params = PROCESSORS[processor]
+
+    law = emitted(params, mode, 4, cost=lambda: cost)
+
+    assert_equal_laws(law, reference(SamplingParams(**params)))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,9 +1,12 @@
 """Modes and gates decide where drafts may stand."""
 
+import math
+
 import pytest
+import torch
 
 from decoders.draft import Draft
-from decoders.gates import ContentTokens, FunctionWords, GateContext, StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.testing import ScriptedDraftSource
 
@@ -72,3 +75,33 @@ def test_a_useless_number_of_tokens_is_refused(count):
 def test_a_negative_start_is_refused():
     with pytest.raises(ValueError, match="at least 0"):
         StandardFirst(-1)
+
+
+def scores(*law):
+    return torch.tensor([math.log(mass) if mass else -math.inf for mass in law])
+
+
+@pytest.mark.parametrize(
+    ("law", "admitted"),
+    [((0.5, 0.5), 3), ((0.9, 0.1), 3), ((1.0, 0.0), 3), ((0.4, 0.3, 0.3), 0), ((0.25,) * 4, 0)],
+)
+def test_drafts_stand_only_where_the_target_was_sure_of_the_token_before(law, admitted):
+    gate = EntropyGate(math.log(2) + 1e-6)
+
+    assert gate.admit(GateContext(4, scores(*law)), (1, 2, 3)) == admitted
+
+
+def test_the_entropy_is_in_nats_and_unlikely_tokens_have_no_part_in_it():
+    assert GateContext(1, scores(0.5, 0.5, 0.0)).last_entropy == pytest.approx(math.log(2))
+    assert GateContext(1, scores(1.0, 0.0)).last_entropy == pytest.approx(0.0)
+    assert GateContext(0).last_entropy is None
+
+
+def test_before_the_first_token_there_is_no_entropy_and_no_draft():
+    assert EntropyGate(5.0).admit(GateContext(0), (1,)) == 0
+
+
+@pytest.mark.parametrize("bound", [0, -1, math.inf, math.nan])
+def test_a_bound_that_bounds_nothing_is_refused(bound):
+    with pytest.raises(ValueError, match="max_entropy"):
+        EntropyGate(bound)
