@@ -19,7 +19,7 @@ _CONTEXT = 64
 
 
 def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profile:
-    """The profile of ``loaded`` from the cache, or measured now: about two seconds."""
+    """The profile of ``loaded`` from the cache, or measured now: at most about three seconds."""
     model = loaded.model
     key = {
         "machine": machine(),
@@ -33,7 +33,7 @@ def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profi
     return store.load_or_measure(key, lambda: measure_model(model))
 
 
-def measure_model(model: LanguageModel, *, budget_seconds: float = 2.0) -> Profile:
+def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profile:
     """Time forward passes of ``model`` over its own slots, and the choice of a token from them."""
 
     def forward(num_rows: int, num_tokens: int) -> None:

@@ -60,7 +60,7 @@ class Drafting:
                 continue
             whole = ruling.num_draft_tokens == len(proposal.draft)
             why = proposal.why if whole and proposal.why is not None else ruling.why
-            share.ticket.stats.record_why(why)
+            share.ticket.stats.record_why(why.value)
             drafted.append(replace(share, draft=proposal.draft.first(ruling.num_draft_tokens)))
         return drafted
 

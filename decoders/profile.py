@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
-from statistics import median
+from statistics import median_low
 
 Timed = Callable[[int, int], None]
 """Runs one forward pass over so many rows with so many tokens in all, and returns when it is done."""
 
 _VERSION = 1
+_FIRST_ROUNDS = 3
 _MAX_ROUNDS = 7
 _MIN_POINTS = 2
 _CHOSEN = 4
@@ -92,7 +93,10 @@ class _Curve:
 
     def __init__(self, points: Mapping[int, float]) -> None:
         self._tokens = sorted(points)
-        self._seconds = list(accumulate((points[tokens] for tokens in self._tokens), max))
+        # What disturbs a measurement makes it slower, so of two that contradict each other the
+        # one with more tokens and less time is nearer the truth.
+        falling = accumulate((points[tokens] for tokens in reversed(self._tokens)), min)
+        self._seconds = list(falling)[::-1]
 
     def at(self, tokens: int) -> float:
         if tokens <= self._tokens[0] or len(self._tokens) == 1:
@@ -103,13 +107,17 @@ class _Curve:
         return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
 
 
-def grid(max_rows: int) -> list[tuple[int, int]]:
-    """The points to measure, (rows, tokens), those that say most first."""
-    several = sorted({max_rows, math.isqrt(max_rows) + 1} & set(range(2, max_rows + 1)))
-    points = [(1, 1), (1, 4), (1, 16)]
-    points += [(rows, rows * width) for rows in reversed(several) for width in (1, 4)]
-    points += [(1, 2), (1, 8), (1, 32)]
-    return points + [(rows, rows * width) for rows in reversed(several) for width in (2, 8)]
+def grid(max_rows: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The points to measure, (rows, tokens): those that the rest can be read from, and the rest."""
+    first = [(1, width) for width in (1, 4, 16)]
+    more = [(1, width) for width in (8, 2, 32)]
+    if max_rows > 1:
+        first += [(max_rows, max_rows * width) for width in (1, 4)]
+        more += [(max_rows, max_rows * width) for width in (2, 8)]
+    middle = math.isqrt(max_rows) + 1
+    if middle < max_rows:
+        more += [(middle, middle * width) for width in (1, 4, 8)]
+    return first, more
 
 
 def measure(
@@ -118,29 +126,35 @@ def measure(
     max_rows: int,
     max_tokens_per_row: int = 32,
     choose: Callable[[int], None] | None = None,
-    budget_seconds: float = 2.0,
+    budget_seconds: float = 2.5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
-    """Time ``forward`` over the grid, round after round, and keep the median of each point.
+    """Time ``forward`` over the grid, round after round, and keep each point's (lower) median.
 
     ``choose`` chooses so many tokens with noise. A slow moment then falls on all points, not on one.
     Stops when the budget is spent, however many points it has by then, but at least at two.
     """
-    forward(1, 1)  # the first pass pays for what later ones find ready
     end = clock() + budget_seconds
     samples: dict[tuple[int, int], list[float]] = {}
     sampling: list[float] = []
-    points = [(r, tokens) for r, tokens in grid(max_rows) if tokens <= r * max_tokens_per_row]
-    for _ in range(_MAX_ROUNDS):
-        for point in points:
+    warm: set[int] = set()
+    first, more = grid(max_rows)
+    for done in range(_MAX_ROUNDS):
+        for point in first if done < _FIRST_ROUNDS else first + more:
+            rows, tokens = point
+            if tokens > rows * max_tokens_per_row:
+                continue
             if clock() >= end and len(samples) >= _MIN_POINTS:
                 break
+            if rows not in warm:
+                forward(rows, tokens)  # the first pass pays for what later ones find ready
+                warm.add(rows)
             samples.setdefault(point, []).append(_seconds(partial(forward, *point), clock))
         if choose is not None and (not sampling or clock() < end):
             sampling.append(_seconds(partial(choose, _CHOSEN), clock) / _CHOSEN)
     return Profile(
-        {point: median(values) for point, values in samples.items()},
-        median(sampling) if sampling else 0.0,
+        {point: median_low(values) for point, values in samples.items()},
+        median_low(sampling) if sampling else 0.0,
     )
 
 

@@ -27,12 +27,14 @@ from gateway.types import (
     Sampling,
 )
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {
-    "scripted": lambda _: ScriptedBackend(
+BACKENDS: dict[str, Callable[[Path, Path], Backend]] = {
+    "scripted": lambda model, cache: ScriptedBackend(
         replies=["One two three four five six. Seven eight nine ten."], max_length=64
     ),
-    "local": lambda model: extensions.build(
-        "backends", "local", {"model": str(model), "device": "cpu", "max_length": 64}
+    "local": lambda model, cache: extensions.build(
+        "backends",
+        "local",
+        {"model": str(model), "device": "cpu", "max_length": 64, "cache": str(cache)},
     ),
 }
 DECISIONS = {
@@ -47,8 +49,10 @@ DECISIONS = {
 
 
 @pytest.fixture(params=list(BACKENDS))
-async def backend(request: pytest.FixtureRequest, tiny_model: Path) -> AsyncIterator[Backend]:
-    made = BACKENDS[request.param](tiny_model)
+async def backend(
+    request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path
+) -> AsyncIterator[Backend]:
+    made = BACKENDS[request.param](tiny_model, tmp_path)
     yield made
     await made.aclose()
 

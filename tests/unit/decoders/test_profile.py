@@ -52,6 +52,12 @@ def test_more_tokens_never_cost_less_however_noisy_the_measurement(seconds, rows
     assert all(later >= earlier - 1e-9 for earlier, later in pairwise(times))
 
 
+def test_a_measurement_that_was_disturbed_is_cut_by_those_with_more_tokens():
+    profile = Profile({(1, 1): 1.0, (1, 2): 50.0, (1, 4): 2.0})
+
+    assert profile.forward_seconds(1, 2) == 2.0
+
+
 @pytest.mark.parametrize(
     ("seconds", "sampling"),
     [
