@@ -16,8 +16,10 @@ _STRENGTH = 4.0
 """Verified tokens that the level above is worth."""
 _POSITIONS = 8
 """Draft positions counted apart; those behind share the last."""
-_PRIORS = (0.5, 0.35, 0.45, 0.6, 0.75, 0.85)
-"""Acceptance of the next draft token by match-length bucket: unknown, 1-2, 3-4, 5-8, 9-16, more."""
+_PRIORS = (0.5, 0.45, 0.55, 0.8, 0.9, 0.92)
+"""Acceptance of the next draft token by match-length bucket: unknown, 1-2, 3-4, 5-8, 9-16, more.
+
+About what the suffix source reaches on the demo model over prompts of ten domains."""
 _ROW_DECAY = 0.5 ** (1 / 24)
 _ROW_STRENGTH = 3.0
 

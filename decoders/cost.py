@@ -114,7 +114,8 @@ class CostModel:
         """One ruling for each row of a step."""
         step = _Step(self._profile, offers)
         for offer in offers:
-            self._earn(offer.kind, MAX_LOSS)
+            if offer.num_draft_tokens:
+                self._earn(offer.kind, MAX_LOSS)
         cooling = {i for i, offer in enumerate(offers) if self._cools(offer)}
         chances = {
             i: survivals(

@@ -152,7 +152,7 @@ def test_drafts_shrink_as_the_batch_grows():
 
 
 def test_prompts_being_read_count_as_load():
-    offer = Offer(num_draft_tokens=7, kind=DraftKind("suffix", 8))
+    offer = Offer(num_draft_tokens=7, kind=DraftKind("suffix", 2))
     prompt = Offer(num_tokens=56, decodes=False)
 
     (alone,) = CostModel(KNEE).admit([offer])
