@@ -64,8 +64,8 @@ def main() -> None:
     options = _options()
     loaded = load(options.model, dtype=options.dtype, device=options.device, max_length=2048)
     plain = AutoModelForCausalLM.from_pretrained(
-        fetch(options.model), dtype=next(loaded.model._model.parameters()).dtype
-    ).to(loaded.model._device)
+        fetch(options.model), dtype=getattr(torch, options.dtype)
+    ).to(options.device)
     prompts = [json.loads(line) for line in options.prompts.read_text().splitlines()]
     console = Console()
     with Progress(console=console) as progress:

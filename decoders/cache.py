@@ -34,11 +34,19 @@ class SlotCache:
         keys, values = self._layers[layer]
         return keys[first:stop, :, :length], values[first:stop, :, :length]
 
+    @torch.inference_mode()
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first ``length`` positions of slot ``source`` to slot ``target``."""
         for keys, values in self._layers.values():
             keys[target, :, :length] = keys[source, :, :length]
             values[target, :, :length] = values[source, :, :length]
+
+    @torch.inference_mode()
+    def reset(self, slot: int) -> None:
+        """Zero a slot: values that are not numbers would reach through every mask."""
+        for keys, values in self._layers.values():
+            keys[slot].zero_()
+            values[slot].zero_()
 
     def _allocate(self, like: Tensor) -> Tensor:
         # Zeros, not uninitialised memory: a masked position still takes part as 0 × value, and

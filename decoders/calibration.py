@@ -23,7 +23,7 @@ def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profi
     model = loaded.model
     key = {
         "machine": machine(),
-        "device": _device_name(model.device),
+        "device": _device_name(model),
         "model": loaded.fingerprint,
         "threads": str(torch.get_num_threads()),
         "num_slots": str(model.num_slots),
@@ -57,5 +57,6 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
     )
 
 
-def _device_name(device: torch.device) -> str:
+def _device_name(model: LanguageModel) -> str:
+    device = model.forward([Row(0, 0, (0,), 1)]).device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 _REPLACEMENT = "\ufffd"
+# A character is cut short by at most 3 of its bytes, each of which may show as one replacement.
+_MAX_INCOMPLETE = 3
+# More tokens than this without a certain end are garbage; looking back further costs and gains nothing.
+_MAX_WINDOW = 32
+_SHORT_WINDOW = 8
 
 
 class Detokenizer:
@@ -17,36 +22,43 @@ class Detokenizer:
         self._decode = decode
         self._token_ids: list[int] = []
         # The window starts one piece before what is not out yet, because a tokenizer may treat the
-        # first token it is given differently (a leading space, say).
+        # first token it is given differently (a leading space, say). `_shown` counts characters of
+        # the window's text.
         self._window = 0
         self._read = 0
-        self._before = ""
         self._shown = 0
 
     def push(self, token_id: int) -> str:
         """Add one token; return the text that is now certain."""
         self._token_ids.append(token_id)
-        text = self._pending()
-        # A replacement character at the end may be the start of a character still to be completed.
-        certain = text.rstrip(_REPLACEMENT)
-        piece, self._shown = certain[self._shown :], len(certain)
-        if len(certain) == len(text):
-            self._advance()
+        text = self._window_text()
+        # Replacement characters at the end may be the start of a character still to be completed.
+        doubtful = min(len(text) - len(text.rstrip(_REPLACEMENT)), _MAX_INCOMPLETE)
+        piece = self._show(text[: len(text) - doubtful])
+        if not doubtful:
+            self._slide(self._read, hidden=0)
+        elif len(self._token_ids) - self._window > _MAX_WINDOW:
+            self._slide(len(self._token_ids) - _SHORT_WINDOW, hidden=len(text) - self._shown)
         return piece
 
     def flush(self) -> str:
         """Return what is left, as the end of the text, incomplete characters included."""
-        piece = self._pending()[self._shown :]
-        self._advance()
+        piece = self._show(self._window_text())
+        self._slide(self._read, hidden=0)
         return piece
 
-    def _pending(self) -> str:
-        return self._decode(self._token_ids[self._window :])[len(self._before) :]
+    def _window_text(self) -> str:
+        return self._decode(self._token_ids[self._window :])
 
-    def _advance(self) -> None:
-        self._window, self._read = self._read, len(self._token_ids)
-        self._before = self._decode(self._token_ids[self._window : self._read])
-        self._shown = 0
+    def _show(self, certain: str) -> str:
+        piece = certain[self._shown :]
+        self._shown = max(self._shown, len(certain))
+        return piece
+
+    def _slide(self, window: int, *, hidden: int) -> None:
+        """Start the window at token ``window``; all of its text but the last ``hidden`` is out."""
+        self._window, self._read = window, len(self._token_ids)
+        self._shown = len(self._window_text()) - hidden
 
 
 class StopStrings:

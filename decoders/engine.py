@@ -6,6 +6,7 @@ asks which mode a row has; a standard row just has no draft. Knows nothing of po
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -16,13 +17,15 @@ import torch
 from torch import Tensor
 
 from decoders.cost import Cost, EverythingPays
-from decoders.drafting import Drafting, Share
+from decoders.drafter import Drafter, Share
 from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
 from decoders.slots import SlotTable
+
+_log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -42,10 +45,10 @@ class Engine:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
         self.model = model
         self.tokenizer = tokenizer
+        self._slots = SlotTable(model.num_slots, model if isinstance(model, PrefixCopier) else None)
+        self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._slots = SlotTable(model.num_slots, model if isinstance(model, PrefixCopier) else None)
-        self._drafting = Drafting(cost or EverythingPays())
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         self._changed = threading.Condition()
@@ -94,6 +97,11 @@ class Engine:
         if ticket.error is not None:
             raise RuntimeError(ticket.error)
         return ticket.sequence
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are being decoded."""
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def num_running(self) -> int:
@@ -146,7 +154,13 @@ class Engine:
                     self._changed.wait()
                 if self._stopping:
                     return
-            self.step()
+            try:
+                self.step()
+            except BaseException as error:
+                # Nothing is known to get here; but then nobody must wait for a thread that is gone.
+                self._stopping = True
+                self._fail([*self._waiting, *self._running], error)
+                raise
 
     def _drop_cancelled(self) -> None:
         with self._changed:
@@ -190,7 +204,7 @@ class Engine:
                     decodes=count == pending,
                 )
             )
-        return self._drafting.draft(shares)
+        return self._drafter.draft(shares)
 
     def _forward(self, shares: Sequence[Share]) -> Tensor:
         return self.model.forward(
@@ -212,7 +226,10 @@ class Engine:
             share.ticket.num_cached += len(share.new_ids)
             if share.decodes:
                 count = len(share.draft) + 1
-                self._emit(share, logits[first : first + count])
+                try:
+                    self._emit(share, logits[first : first + count])
+                except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
+                    self._fail([share.ticket], error)
                 first += count
 
     def _emit(self, share: Share, logits: Tensor) -> None:
@@ -220,8 +237,7 @@ class Engine:
         ticket, draft = share.ticket, share.draft
         sequence, request = ticket.sequence, ticket.request
         if bool(torch.isnan(logits).any()):
-            self._fail([ticket], ArithmeticError("the model's logits are not numbers"))
-            return
+            raise ArithmeticError("the model's logits are not numbers")
         position = sequence.num_output_tokens
         scores = process(
             logits, request.params, self._counts(ticket, logits.device), draft.token_ids
@@ -233,10 +249,9 @@ class Engine:
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
-        self._count_step(ticket, position)
-        self._drafting.settle(
-            share, position, min(verdict.num_accepted, emitted), scores[emitted - 1]
-        )
+        self._count(ticket, position)
+        accepted = min(verdict.num_accepted, emitted)
+        self._drafter.settle(share, position, accepted, scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
@@ -250,7 +265,7 @@ class Engine:
             )
         return ticket.counts
 
-    def _count_step(self, ticket: Ticket, position: int) -> None:
+    def _count(self, ticket: Ticket, position: int) -> None:
         now = time.perf_counter()
         stats = ticket.stats
         stats.num_steps += 1
@@ -259,10 +274,13 @@ class Engine:
             stats.prefill_seconds = now - ticket.admitted_at
         stats.decode_seconds = now - ticket.first_token_at
 
-    def _fail(self, tickets: Sequence[Ticket], error: Exception) -> None:
+    def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
+        _log.error("decoding failed for %d rows", len(tickets), exc_info=error)
         for ticket in tickets:
             if not ticket.done.is_set():
                 ticket.error = f"{type(error).__name__}: {error}"
+                if ticket.slot >= 0:
+                    self.model.reset(ticket.slot)
                 self._finish(ticket, FinishReason.ERROR)
 
     def _finish(self, ticket: Ticket, reason: FinishReason) -> None:
@@ -273,10 +291,10 @@ class Engine:
     def _release(self, ticket: Ticket) -> None:
         if ticket in self._running:
             self._running.remove(ticket)
-            # What a failed row has left in its slot may be no numbers.
+            # What a failed row leaves in its slot may be no numbers.
             failed = ticket.sequence.finish_reason is FinishReason.ERROR
             self._slots.release(ticket, 0 if failed else ticket.num_cached)
-        self._drafting.forget(ticket)
+        self._drafter.forget(ticket)
 
     def _ticket(self, request: Request) -> Ticket:
         self.check(request.prompt_ids)

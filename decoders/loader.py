@@ -21,8 +21,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
-from decoders.models.base import ModelError
-from decoders.models.hf import HFModel
+from decoders.models.adapt import adapt
+from decoders.models.base import LanguageModel, ModelError
 from decoders.models.tokenizer import HFTokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -44,12 +44,12 @@ class LoadedModel:
     """A model ready for an engine, and what identifies it."""
 
     name: str
-    model: HFModel
+    model: LanguageModel
     tokenizer: HFTokenizer
     created: int
     """When the files were made, in seconds since the epoch; 0 for a hub id."""
     fingerprint: str
-    """Hash of the files' names, sizes and first bytes, the dtype and the library versions."""
+    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
 
 
 def load(
@@ -73,7 +73,7 @@ def load(
     model, tokenizer = _read(source, chosen)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
-    adapted = HFModel(
+    adapted = adapt(
         model.to(target),
         vocab_size=wrapped.vocab_size,
         num_slots=num_slots,
@@ -220,11 +220,22 @@ def _fingerprint(source: str, dtype: torch.dtype) -> str:
     digest = hashlib.sha256(
         f"{dtype} torch {torch.__version__} {transformers.__version__}".encode()
     )
-    files = sorted(Path(source).iterdir()) if Path(source).is_dir() else []
+    folder = Path(source)
+    files = sorted(f for f in folder.iterdir() if f.is_file()) if folder.is_dir() else []
     for file in files:
-        with file.open("rb") as stream:
-            digest.update(f"{file.name} {file.stat().st_size}".encode() + stream.read(1 << 20))
+        digest.update(f"{file.name} {file.stat().st_size}".encode() + _samples(file))
     return digest.hexdigest()[:16] if files else f"{source} {digest.hexdigest()[:16]}"
+
+
+def _samples(path: Path) -> bytes:
+    """64 kB at each of 16 places: a fine-tuned model differs from its base somewhere in there."""
+    size, places = path.stat().st_size, 16
+    with path.open("rb") as stream:
+        parts = []
+        for i in range(places):
+            stream.seek(i * max(size - (1 << 16), 0) // (places - 1))
+            parts.append(stream.read(1 << 16))
+    return b"".join(parts)
 
 
 def _stamp(path: Path) -> str:

@@ -42,7 +42,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     temperature: float = 1.0
-    """0 takes the most likely token."""
+    """0 takes the most likely token; else at least 1e-6, below which the scores would overflow."""
     min_p: float = 0.0
     """Drops tokens less likely than this share of the most likely one."""
     top_k: int = 0
@@ -60,12 +60,13 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        self._check_float("temperature", self.temperature, 0.0, 100.0)
+        if self.temperature != 0.0:
+            self._check_float("temperature", self.temperature, 1e-6, 100.0)
         self._check_float("top_p", self.top_p, 0.0, 1.0, open_low=True)
         self._check_float("min_p", self.min_p, 0.0, 1.0)
         self._check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         self._check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        self._check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        self._check_float("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         self._check_int("top_k", self.top_k, 0)
         if self.max_tokens is not None:
             self._check_int("max_tokens", self.max_tokens, 1)

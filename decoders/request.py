@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from decoders.sampling import Noise, TokenCounts
 from decoders.sequence import Piece, TokenSequence
 from decoders.stats import DecodeStats
 from decoders.verify import CoupledVerifier, Verifier
+
+_log = logging.getLogger(__name__)
 
 
 class EngineError(Exception):
@@ -98,7 +101,11 @@ class Ticket:
 
     def close(self, reason: FinishReason | None, piece: Piece) -> None:
         """Tell the listener, and at the end whoever waits."""
-        if self.request.listener is not None:
-            self.request.listener(piece)
-        if reason is not None:
-            self.done.set()
+        try:
+            if self.request.listener is not None:
+                self.request.listener(piece)
+        except Exception:  # noqa: BLE001 - logged: a caller's fault must not reach the other rows
+            _log.exception("a listener failed")
+        finally:
+            if reason is not None:
+                self.done.set()

@@ -154,7 +154,8 @@ def process(
     if params.greedy:
         return scores
     if params.temperature != 1.0:
-        scores = scores / params.temperature
+        # From the maximum down: dividing by a small temperature then cannot overflow.
+        scores = (scores - scores.amax(dim=-1, keepdim=True)) / params.temperature
     if params.min_p > 0.0:
         floor = scores.amax(dim=-1, keepdim=True) + math.log(params.min_p)
         scores = scores.masked_fill(scores < floor, -torch.inf)

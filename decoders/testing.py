@@ -59,6 +59,10 @@ class TableModel:
         self._slots[target][:length] = self._slots[source][:length]
         self.num_copies += 1
 
+    def reset(self, slot: int) -> None:
+        """Forget the tokens of a slot."""
+        self._slots[slot] = [-1] * self.max_length
+
     def _logits(self, prefix: tuple[int, ...]) -> list[float]:
         return [math.log(mass) if mass > 0 else -math.inf for mass in self._law(prefix)]
 

@@ -51,6 +51,10 @@ class LanguageModel(Protocol):
         """One pass over all rows; float32 logits [sum of num_logits, vocab_size], row after row."""
         ...
 
+    def reset(self, slot: int) -> None:
+        """Forget what a slot holds, after its row has failed."""
+        ...
+
 
 @runtime_checkable
 class PrefixCopier(Protocol):

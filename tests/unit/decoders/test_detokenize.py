@@ -31,6 +31,22 @@ def test_invalid_bytes_give_exactly_what_decoding_all_of_them_gives(raw):
     assert "".join(stream(raw)) == decode_bytes(raw)
 
 
+def test_garbage_costs_no_more_the_longer_it_gets():
+    """The text looked at for each token stays short, whatever comes."""
+    longest = 0
+
+    def decode(token_ids):
+        nonlocal longest
+        longest = max(longest, len(token_ids))
+        return decode_bytes(token_ids)
+
+    garbage = [0xFF, 0xC3, 0xF0, 0x9F] * 500 + list("ende 😀".encode())
+    pieces = stream(garbage, decode)
+
+    assert "".join(pieces) == decode_bytes(garbage)
+    assert longest < 50
+
+
 def test_an_emoji_split_over_four_tokens_appears_at_the_fourth():
     assert stream("a😀b".encode()) == ["a", "", "", "", "😀", "b", ""]
 

@@ -1,6 +1,7 @@
 """The engine's loop: batching, limits, cancellation and failures, on models of a few tokens."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -338,9 +339,6 @@ def test_a_failing_forward_fails_its_rows_and_not_the_engine():
 
 
 def test_logits_that_are_not_numbers_fail_their_own_row_only():
-    def poisoned(prefix):
-        return [float("nan")] * 5 if prefix[0] == 3 else law(prefix)
-
     class Nan(TableModel):
         def _logits(self, prefix):
             return [float("nan")] * 5 if prefix[0] == 3 else super()._logits(prefix)
@@ -422,6 +420,85 @@ def test_logprobs_are_the_raw_targets_in_every_mode():
         assert pytest.approx(probabilities[entry.token_id]) == 2.718281828459045**entry.logprob
         assert entry.top[0][1] >= entry.top[1][1]
         prefix += (entry.token_id,)
+
+
+class Faulty(ScriptedDraftSource):
+    """A source that fails in one of its methods."""
+
+    def __init__(self, method):
+        super().__init__(lambda tokens, count: [1] * count)
+        self._method = method
+
+    def __getattribute__(self, name):
+        if name == object.__getattribute__(self, "__dict__").get("_method"):
+            raise RuntimeError("a faulty source")
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("method", ["propose", "observe", "forget"])
+def test_a_source_that_fails_costs_neither_its_row_nor_the_others_their_answer(method, caplog):
+    engine = make_engine()
+    bad, good = engine.submit([request(mode=Speculative(Faulty(method), 3)), request()])
+    drain(engine)
+
+    expected = make_engine().generate(request()).output_ids
+    assert bad.sequence.output_ids == good.sequence.output_ids == expected
+    assert engine.num_running == 0
+    assert "draft source" in caplog.text
+
+
+@pytest.mark.parametrize("wrong", [999_999, -1, 5])
+def test_a_draft_is_cut_at_the_first_id_that_is_no_token(wrong):
+    source = ScriptedDraftSource(lambda tokens, count: [1, wrong, 1][:count])
+    engine = make_engine()
+    row = engine.generate(request(mode=Speculative(source, 3)))
+
+    assert row.output_ids == make_engine().generate(request()).output_ids
+    assert row.stats.num_draft_tokens == row.stats.num_drafts > 0
+
+
+def test_a_verifier_that_fails_fails_its_own_row_only(caplog):
+    class Broken:
+        name = "broken"
+        exact = True
+
+        def verify(self, scores, draft, noise, position):
+            raise RuntimeError("no verdict")
+
+    engine = make_engine()
+    bad, good = engine.submit([replace(request(), verifier=Broken()), request()])
+    drain(engine)
+
+    assert "no verdict" in bad.error
+    assert good.sequence.finish_reason is FinishReason.LENGTH
+    assert "no verdict" in caplog.text
+
+
+def test_a_listener_that_fails_does_not_stop_anybody(caplog):
+    def listen(piece):
+        raise RuntimeError("the loop is closed")
+
+    engine = make_engine()
+    tickets = engine.submit([request(listener=listen), request()])
+    drain(engine)
+
+    assert all(ticket.sequence.num_output_tokens == 12 for ticket in tickets)
+    assert "listener" in caplog.text
+
+
+def test_when_the_loop_itself_breaks_nobody_waits_for_ever(monkeypatch, caplog):
+    engine = make_engine(num_slots=1)
+    monkeypatch.setattr(engine, "_admit", lambda: (_ for _ in ()).throw(MemoryError("gone")))
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    engine.start()
+    (ticket,) = engine.submit([request()])
+
+    assert ticket.done.wait(10)
+    assert "gone" in ticket.error
+    engine._thread.join(10)
+    assert not engine.alive
+    with pytest.raises(EngineStopped):
+        engine.submit([request()])
 
 
 def test_the_thread_serves_many_callers_at_once_and_stops():

@@ -6,7 +6,10 @@ import pytest
 import torch
 import transformers
 
+from decoders.models.adapt import adapt, reference_logits
+from decoders.models.attention import Plan
 from decoders.models.base import ModelError, Row
+from decoders.models.fused import FusedModel
 from decoders.models.hf import HFModel
 
 TINY = {
@@ -32,6 +35,11 @@ REFUSED = {
         {"num_key_value_heads": 2, "sliding_window": 8},
         "sliding",
     ),
+    "a window longer than the check": (
+        transformers.MistralConfig,
+        {"num_key_value_heads": 2, "sliding_window": 64},
+        "sliding window of 64",
+    ),
     "gemma with a soft cap and sliding layers": (
         transformers.Gemma2Config,
         {"num_key_value_heads": 2, "head_dim": 8},
@@ -50,29 +58,45 @@ REFUSED = {
 }
 
 
-def build(config_class, options, **kwargs):
+SETTINGS = {"vocab_size": 97, "num_slots": 4, "max_length": 96}
+
+
+def own(config_class, options):
     torch.manual_seed(0)
     options = options if "hidden_size" in options else TINY | options
-    model = transformers.AutoModelForCausalLM.from_config(config_class(**options))
-    settings = {"vocab_size": 97, "num_slots": 4, "max_length": 96} | kwargs
-    return HFModel(model.float(), **settings)
+    return transformers.AutoModelForCausalLM.from_config(config_class(**options)).float().eval()
 
 
-@pytest.fixture(scope="module", params=SERVED)
-def model(request):
-    return build(*SERVED[request.param])
+def build(config_class, options, **kwargs):
+    return adapt(own(config_class, options), **(SETTINGS | kwargs))
 
 
-def fresh(model, token_ids):
+@pytest.fixture(scope="module", params=[*SERVED, "llama, not fused", "qwen3, not fused"])
+def pair(request):
+    """(served model, the architecture's own)"""
+    name, _, general = request.param.partition(",")
+    original = own(*SERVED[name])
+    served = HFModel(own(*SERVED[name]), **SETTINGS) if general else adapt(original, **SETTINGS)
+    return served, original
+
+
+@pytest.fixture
+def model(pair):
+    return pair[0]
+
+
+@pytest.fixture
+def fresh(pair):
     """Logits after the last token, by the architecture's own forward pass without a cache."""
-    return model._reference(token_ids)[-1]
+    return lambda token_ids: reference_logits(pair[1], token_ids)[-1]
 
 
 class Schedule:
     """Rows that come, draft, are accepted or rejected, and leave, at random; see `step`."""
 
-    def __init__(self, model, seed):
+    def __init__(self, model, fresh, seed):
         self.model = model
+        self.fresh = fresh
         self.source = random.Random(seed)
         self.rows = {}  # slot → (tokens, number of them in the cache)
         self.checked = 0
@@ -113,7 +137,7 @@ class Schedule:
             return
         accepted = self.source.randint(0, len(draft))
         for i in {0, accepted}:
-            expected = fresh(self.model, tokens + draft[:i])
+            expected = self.fresh(tokens + draft[:i])
             assert torch.allclose(logits[i], expected, atol=2e-4, rtol=1e-3)
             self.checked += 1
         tokens = tokens + draft[:accepted] + self.some_tokens(1, 1)
@@ -122,22 +146,22 @@ class Schedule:
             del self.rows[row.slot]
 
 
-def test_random_accept_and_reject_schedules_equal_a_fresh_prefill(model):
+def test_random_accept_and_reject_schedules_equal_a_fresh_prefill(model, fresh):
     """Ragged drafts, rollbacks, chunked prefills and idle slots, in one batch of changing rows."""
-    schedule = Schedule(model, seed=7)
+    schedule = Schedule(model, fresh, seed=7)
     for _ in range(30):
         schedule.step()
 
     assert schedule.checked > 60
 
 
-def test_logits_come_in_the_order_of_the_rows(model):
+def test_logits_come_in_the_order_of_the_rows(model, fresh):
     rows = [Row(3, 0, (5, 6, 7), 1), Row(0, 0, (8,), 1), Row(2, 0, (9, 10), 2)]
 
     logits = model.forward(rows)
 
     for row, place in zip(rows, (0, 1, 3), strict=True):
-        assert torch.allclose(logits[place], fresh(model, row.token_ids), atol=2e-4, rtol=1e-3)
+        assert torch.allclose(logits[place], fresh(row.token_ids), atol=2e-4, rtol=1e-3)
 
 
 def test_padding_of_the_vocabulary_is_cut_off():
@@ -157,11 +181,61 @@ def test_a_model_that_cannot_be_served_exactly_is_refused_with_the_reason(name):
 
 def test_a_model_whose_logits_differ_on_the_slot_cache_is_refused(monkeypatch):
     """Whatever the reason: here the positions that the attention sees are off by one."""
-    original = HFModel._mask
+    original = Plan._mask
 
     def shifted(self, rows, *args):
         return original(self, [Row(r.slot, r.start + 1, r.token_ids, 0) for r in rows], *args)
 
-    monkeypatch.setattr(HFModel, "_mask", shifted)
+    monkeypatch.setattr(Plan, "_mask", shifted)
     with pytest.raises(ModelError, match="differ"):
         build(*SERVED["llama"])
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_has_the_shape_of_llama_is_fused(name):
+    served = build(*SERVED[name])
+
+    fused = name in ("llama", "llama-mha", "qwen2", "qwen3", "mistral")
+    assert isinstance(served, FusedModel if fused else HFModel)
+
+
+def test_an_unusual_member_of_the_family_is_served_as_it_is(monkeypatch):
+    """A fused pass that does not equal the model's own is not used."""
+    monkeypatch.setattr(FusedModel, "_rms", lambda self, x, weight: x * weight)
+
+    assert isinstance(build(*SERVED["llama"]), HFModel)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_bfloat16_stays_near_float32(name):
+    exact = build(*SERVED[name])
+    rounded = adapt(own(*SERVED[name]).to(torch.bfloat16), **SETTINGS)
+    rows = [Row(0, 0, tuple(range(1, 30)), 29)]
+
+    difference = (exact.forward(rows) - rounded.forward(rows)).abs().max()
+
+    assert isinstance(rounded, FusedModel)
+    assert difference < 0.1
+
+
+def test_a_window_that_the_context_never_reaches_is_full_attention():
+    served = build(
+        transformers.MistralConfig, {"num_key_value_heads": 2, "sliding_window": 96}, max_length=96
+    )
+
+    assert isinstance(served, FusedModel)
+
+
+@torch.inference_mode()
+def test_what_is_not_a_number_does_not_outlive_its_row(model):
+    """The slot of a failed row is used again while a longer row shares the forward pass."""
+    model.forward([Row(0, 0, tuple(range(1, 60)), 1)])
+    for keys, values in model._cache._layers.values():
+        keys[0, :, 40:50] = torch.nan
+        values[0, :, 40:50] = torch.nan
+
+    model.reset(0)
+    model.forward([Row(1, 0, tuple(range(1, 60)), 1)])
+    logits = model.forward([Row(0, 0, (3,), 1), Row(1, 59, (4,), 1)])
+
+    assert torch.isfinite(logits).all()

@@ -35,6 +35,13 @@ def test_temperature_divides_the_logits():
     assert law(logs(0.8, 0.2), temperature=2.0) == pytest.approx([2 / 3, 1 / 3])
 
 
+def test_the_smallest_temperature_still_tells_tokens_apart():
+    scores = process(torch.tensor([[30.0, 30.001, -80.0]]), SamplingParams(temperature=1e-6))
+
+    assert torch.isfinite(scores[:, 1]).all()
+    assert scores.softmax(-1)[0].tolist() == pytest.approx([0, 1, 0])
+
+
 def test_top_k_keeps_the_most_likely_and_renormalises():
     assert law(logs(0.5, 0.3, 0.2), top_k=2) == pytest.approx([0.625, 0.375, 0])
 

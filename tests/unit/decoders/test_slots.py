@@ -40,6 +40,9 @@ class NoCopies:
     def forward(self, rows):
         return self._model.forward(rows)
 
+    def reset(self, slot):
+        self._model.reset(slot)
+
     @property
     def num_tokens(self):
         return self._model.num_tokens

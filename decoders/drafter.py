@@ -1,11 +1,12 @@
 """The drafts of one step: sources propose, gates cut, the cost model has the last word.
 
-Asks each source once for all of its rows, and passes on what became of every draft. It must not know
-how a draft is verified.
+A source is somebody else's code and never needed for an answer: when one fails, its rows decode
+without a draft. How a draft is verified is not known here.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftRequest, DraftSource
 from decoders.gates import GateContext
 from decoders.request import Ticket
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,18 @@ class _Proposal:
     """None where nothing has cut it."""
 
 
-class Drafting:
-    """Turns the shares of a step into shares with drafts."""
+_NO_MATCH = _Proposal(NO_DRAFT, Why.NO_MATCH)
 
-    def __init__(self, cost: Cost) -> None:
+
+class Drafter:
+    """The engine's side of the draft sources, the gates and the cost model."""
+
+    def __init__(self, vocab_size: int, cost: Cost) -> None:
+        self._vocab_size = vocab_size
         self._cost = cost
 
     def draft(self, shares: Sequence[Share]) -> list[Share]:
-        """The same shares, each with the draft that stands."""
+        """The same shares, each with the draft that stands. Each source is asked once."""
         proposals = self._propose(shares)
         rulings = self._cost.admit(
             [_offer(share, proposals.get(share.ticket.number)) for share in shares]
@@ -65,55 +72,82 @@ class Drafting:
         return drafted
 
     def settle(self, share: Share, position: int, num_accepted: int, last_scores: Tensor) -> None:
-        """Pass on what became of a row's draft; ``last_scores`` [vocab] gave its last token."""
+        """Pass on what became of a row's draft at output ``position``.
+
+        ``last_scores`` [vocab] is what the row's last token was chosen from.
+        """
         ticket, draft = share.ticket, share.draft
         wanted = ticket.request.mode.source(position)
         if wanted is None:
             return
         ticket.last_scores = last_scores.clone()
-        if len(draft):
-            ticket.stats.record_draft(draft.source, position, len(draft), num_accepted)
+        if not len(draft):
+            return
+        ticket.stats.record_draft(draft.source, position, len(draft), num_accepted)
+        self._cost.observe(_kind(ticket, draft), ticket.history, len(draft), num_accepted)
+        try:
             wanted[0].observe(ticket.number, len(draft), num_accepted)
-            self._cost.observe(_kind(ticket, draft), ticket.history, len(draft), num_accepted)
+        except Exception:  # noqa: BLE001 - logged: the tokens are emitted already
+            _log.exception("a draft source failed to observe")
 
     def forget(self, ticket: Ticket) -> None:
-        """The row has ended."""
+        """Tell the source that the sequence has ended."""
         wanted = ticket.request.mode.source(ticket.sequence.num_output_tokens)
         if wanted is not None:
-            wanted[0].forget(ticket.number)
+            try:
+                wanted[0].forget(ticket.number)
+            except Exception:  # noqa: BLE001 - logged: the row is over in any case
+                _log.exception("a draft source failed to forget")
 
     def _propose(self, shares: Sequence[Share]) -> Mapping[int, _Proposal]:
         """What sources and gates let stand, for every row that might have a draft, by its number."""
         proposals: dict[int, _Proposal] = {}
-        asked: dict[DraftSource, list[tuple[Share, DraftRequest]]] = {}
+        asked: dict[DraftSource, list[tuple[Ticket, DraftRequest]]] = {}
         for share in shares:
-            sequence = share.ticket.sequence
-            wanted = share.ticket.request.mode.source(sequence.num_output_tokens)
+            ticket, sequence = share.ticket, share.ticket.sequence
+            wanted = ticket.request.mode.source(sequence.num_output_tokens)
             if wanted is None or not share.decodes or len(share.new_ids) > 1:
                 continue
             # The last token of an answer is never a draft's: each step emits one token more.
             source, limit = wanted[0], min(wanted[1], sequence.num_remaining_tokens - 1)
             if limit < 1:
-                proposals[share.ticket.number] = _Proposal(NO_DRAFT, Why.END)
+                proposals[ticket.number] = _Proposal(NO_DRAFT, Why.END)
                 continue
-            request = DraftRequest(share.ticket.number, sequence.token_ids, limit)
-            asked.setdefault(source, []).append((share, request))
+            request = DraftRequest(ticket.number, sequence.token_ids, limit)
+            asked.setdefault(source, []).append((ticket, request))
         for source, rows in asked.items():
-            drafts = source.propose([request for _, request in rows])
-            for (share, request), draft in zip(rows, drafts, strict=True):
-                # Cut here too: a source that says too much must not write past the cache.
-                proposals[share.ticket.number] = _gated(
-                    share.ticket, draft.first(request.max_tokens)
-                )
+            try:
+                proposals.update(self._ask(source, rows))
+            except Exception:  # noqa: BLE001 - logged: an answer never needs a draft
+                _log.exception("a draft source failed; its rows go on without a draft")
+                proposals.update({ticket.number: _NO_MATCH for ticket, _ in rows})
         return proposals
+
+    def _ask(
+        self, source: DraftSource, rows: Sequence[tuple[Ticket, DraftRequest]]
+    ) -> dict[int, _Proposal]:
+        drafts = source.propose([request for _, request in rows])
+        proposals = {}
+        for (ticket, request), draft in zip(rows, drafts, strict=True):
+            # Cut here too: a source that says too much must not write past the cache.
+            draft = draft.first(min(request.max_tokens, self._num_known(draft)))
+            proposals[ticket.number] = _gated(ticket, draft)
+        return proposals
+
+    def _num_known(self, draft: Draft) -> int:
+        """How many of the first tokens are of the target's vocabulary."""
+        for i, token_id in enumerate(draft.token_ids):
+            if not 0 <= token_id < self._vocab_size:
+                return i
+        return len(draft)
 
 
 def _gated(ticket: Ticket, draft: Draft) -> _Proposal:
+    if not len(draft):
+        return _NO_MATCH
     context = GateContext(ticket.sequence.num_output_tokens, ticket.last_scores)
     admitted = ticket.request.mode.admit(draft, context)
-    if len(admitted) < len(draft):
-        return _Proposal(admitted, Why.GATE)
-    return _Proposal(admitted, None if len(draft) else Why.NO_MATCH)
+    return _Proposal(admitted, Why.GATE if len(admitted) < len(draft) else None)
 
 
 def _offer(share: Share, proposal: _Proposal | None) -> Offer:
