@@ -18,6 +18,8 @@ class DecodeStats:
     """Steps with at least one draft token."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    longest_draft: int = 0
+    """Most draft tokens proposed in one step."""
     accept_counts: list[int] = field(default_factory=list)
     """``accept_counts[k]``: drafts of which exactly k tokens were accepted."""
     by_source: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class DecodeStats:
         """Count one verified draft of ``proposed`` tokens whose first stood at output ``position``."""
         self.num_drafts += 1
         self.num_draft_tokens += proposed
+        self.longest_draft = max(self.longest_draft, proposed)
         self.num_accepted_tokens += accepted
         self.accept_counts += [0] * (accepted + 1 - len(self.accept_counts))
         self.accept_counts[accepted] += 1

@@ -8,20 +8,21 @@ from litestar import Litestar
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
-from gateway.api.errors import respond_with_error
+from gateway.api.errors import error_handler
 from gateway.config import GatewayConfig, load
+from gateway.log import build_log, quieten_libraries
 from gateway.plugin import GatewayPlugin
-from gateway.telemetry import configure_logging
 
 
 def create_app(config: GatewayConfig | None = None) -> Litestar:
     """The application for any ASGI server; without ``config`` it is loaded. Raises ConfigError."""
     config = load() if config is None else config
-    configure_logging(config.log.level, config.log.json)
+    quieten_libraries()
+    log = build_log(config.log.level, json=config.log.json)
     return Litestar(
         plugins=[GatewayPlugin(config)],
         # Unknown paths and methods never reach a router, so their errors are shaped here.
-        exception_handlers={Exception: respond_with_error},
+        exception_handlers={Exception: error_handler(log)},
         logging_config=None,
         openapi_config=OpenAPIConfig(
             title="Draftgate",

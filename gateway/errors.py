@@ -22,6 +22,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+ECHO_LENGTH = 80
+"""Characters of a client's own text that an error message repeats."""
+
+
+def cut(text: str) -> str:
+    """A client's text as an error message may repeat it: a megabyte of it helps nobody."""
+    return text if len(text) <= ECHO_LENGTH else f"{text[:ECHO_LENGTH]}…"
+
 
 class GatewayError(Exception):
     """An error with an HTTP status and the four fields of an OpenAI error object."""
@@ -127,11 +135,20 @@ class QueueFull(GatewayError):
 
 
 class BackendFailed(GatewayError):
-    """Generation broke."""
+    """Generation broke. ``detail`` says why: for the log and the records, never for the client."""
 
     status = 500
     type = "server_error"
     code = "backend_failed"
+
+    def __init__(
+        self,
+        message: str = "The answer could not be generated; the server's log says why.",
+        *,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.detail = message if detail is None else detail
 
 
 class Unavailable(GatewayError):

@@ -1,6 +1,7 @@
 """`Exchange`: one request in progress, from its arrival to its outcome record.
 
-It only remembers; the service decides what happens next. It must not know of HTTP or of storage.
+It remembers, and holds the backend to its contract; the service decides what happens next. It must
+not know of HTTP or of storage.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import time
 
 import msgspec
 
-from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings, attest
+from gateway.audit.attestation import attest
+from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation
-from gateway.errors import GatewayError
+from gateway.errors import BackendFailed, GatewayError
 from gateway.reply import Receipt
 from gateway.types import (
     Caller,
@@ -28,6 +30,7 @@ from gateway.types import (
     Signals,
 )
 
+_UNSENT = (FinishReason.CANCELLED, FinishReason.ERROR)
 _SEEDS = 1 << 53
 """Drawn seeds stay below this, so that every JSON reader of the log keeps them exactly."""
 
@@ -101,15 +104,26 @@ class Exchange:
         )
 
     def fail(self, error: GatewayError) -> None:
-        """Note why it failed."""
-        self.error = f"{error.code or error.type}: {error.message}"
+        """Note why it failed, in more words than the client is told."""
+        why = error.detail if isinstance(error, BackendFailed) else error.message
+        self.error = f"{error.code or error.type}: {why}"
 
     def note(self, chunk: Chunk) -> None:
-        """Follow the answer: its first text, and which choices have ended."""
+        """Follow the answer: its first text, and which choices have ended.
+
+        Raises BackendFailed for an ending that is never sent.
+        """
+        if chunk.finish_reason in _UNSENT:
+            raise BackendFailed(detail=f"the backend gave up: {chunk.finish_reason}")
         if chunk.text and self.first_token_seconds is None:
             self.first_token_seconds = time.perf_counter() - self.arrived
         if chunk.finish_reason is not None:
             self.finished[chunk.index] = chunk.finish_reason
+
+    def check_complete(self) -> None:
+        """Hold the backend to a finish reason for every choice. Raises BackendFailed."""
+        if missing := self.request.n - len(self.finished):
+            raise BackendFailed(detail=f"no finish reason came for {missing} of the choices")
 
     def outcome(self, execution: Execution) -> OutcomeRecord:
         """The record of how it went."""
@@ -127,7 +141,7 @@ class Exchange:
                 first_token=self.first_token_seconds,
                 total=time.perf_counter() - self.arrived,
             ),
-            attestation=attest(self.record.decision, execution),
+            attestation=attest(self.record, execution),
             error=self.error,
         )
 

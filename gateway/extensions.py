@@ -39,13 +39,19 @@ def load(kind: str, name: str) -> Any:
     return next(iter(points.values())).load()
 
 
-def build(kind: str, name: str, options: Mapping[str, Any], **given: Any) -> Any:
-    """Construct ``name`` with its options as keyword arguments; an option it does not know is an error."""
+def build(kind: str, name: str, options: Mapping[str, Any], /, **given: Any) -> Any:
+    """Construct ``name`` with its options, and with what the gateway has ``given``, as keywords.
+
+    Raises ConfigError for an option that it does not know and for one of the wrong type.
+    """
     factory = load(kind, name)
     parameters = inspect.signature(factory).parameters
     if unknown := sorted(set(options) - (set(parameters) - set(given))):
         known = ", ".join(sorted(set(parameters) - set(given))) or "none"
         raise _error(kind, f"{name!r} has no option {', '.join(unknown)}", f"options: {known}")
+    if missing := sorted(set(given) - set(parameters)):
+        hint = "its constructor must take what the gateway gives it"
+        raise _error(kind, f"{name!r} takes no {', '.join(missing)}", hint)
     return factory(**given, **_checked(kind, name, factory, options))
 
 

@@ -23,6 +23,7 @@ from gateway.backends.base import Backend
 from gateway.classification.base import classify
 from gateway.config import GatewayConfig, complete, load
 from gateway.errors import Unavailable
+from gateway.log import build_log
 from gateway.routing import policy as policies
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
@@ -51,6 +52,7 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
             provide_gateway,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
+            log=build_log(self._config.log.level, json=self._config.log.json),
             path=self._path,
         )
         app_config.route_handlers.append(router)
@@ -88,22 +90,24 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
     config = complete(config)
     if config.policy is None:
         raise ValueError("the configuration is not complete")
+    log = build_log(config.log.level, json=config.log.json)
     policy = policies.load(config.policy, backends=config.backends)
     classifiers = {name: extensions.build("classifiers", name, {}) for name in config.classifiers}
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
     async with AsyncExitStack() as started:
-        audit = await DecisionStore.open(config.audit.url)
+        audit = await DecisionStore.open(config.audit.url, log=log)
         started.push_async_callback(audit.aclose)
         backends: dict[str, Backend] = {}
         for name, section in config.backends.items():
             # In a thread: loading a model must not stop the loop from hearing a signal.
             backend: Backend = await asyncio.to_thread(
-                extensions.build, "backends", section.type, section.options
+                extensions.build, "backends", section.type, section.options, name=name
             )
             started.push_async_callback(backend.aclose)
             backends[name] = backend
-        telemetry = Telemetry(model.id for backend in backends.values() for model in backend.models)
+        models = (model.id for backend in backends.values() for model in backend.models)
+        telemetry = Telemetry(models, log=log)
         telemetry.set_policy(policy.name, policy.hash)
         gateway = Gateway(
             backends=backends,
@@ -111,6 +115,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
             classifiers=classifiers,
             audit=audit,
             telemetry=telemetry,
+            log=log,
             audit_required=config.audit.required,
             classifier_timeout_seconds=config.classifier_timeout_seconds,
         )

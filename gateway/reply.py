@@ -116,7 +116,7 @@ class Reply:
         except GatewayError as error:
             end = error
         except Exception as error:  # noqa: BLE001 - a reader must never wait for ever
-            end = BackendFailed("The answer could not be generated.")
+            end = BackendFailed(detail=f"{type(error).__name__}: {error}")
             end.__cause__ = error
         await self._queue.put(end)
 

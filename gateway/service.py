@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 
 from gateway.audit.base import AuditLog
 from gateway.audit.record import OutcomeRecord
-from gateway.backends.base import Backend, BackendStatus, Generation
+from gateway.backends.base import Backend, BackendStatus
 from gateway.classification.base import Classifier, classify
 from gateway.errors import (
     AuditUnavailable,
@@ -26,8 +25,10 @@ from gateway.errors import (
     ModelNotFound,
     PolicyDenied,
     Unavailable,
+    cut,
 )
 from gateway.exchange import Exchange, new_id
+from gateway.log import Log, build_log
 from gateway.reply import Emit, Reply
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
@@ -35,16 +36,12 @@ from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
     ChatRequest,
-    Decision,
     Execution,
     FinishReason,
     ModelInfo,
-    Signals,
 )
 
 T = TypeVar("T")
-
-_UNSENT = (FinishReason.CANCELLED, FinishReason.ERROR)
 
 
 class GatewayStatus(msgspec.Struct, frozen=True):
@@ -67,6 +64,7 @@ class Gateway:
         classifiers: Mapping[str, Classifier],
         audit: AuditLog,
         telemetry: Telemetry,
+        log: Log | None = None,
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
     ) -> None:
@@ -77,7 +75,7 @@ class Gateway:
         self._audit_required = audit_required
         self._classifier_timeout = classifier_timeout_seconds
         self._telemetry = telemetry
-        self._log = structlog.get_logger("draftgate")
+        self._log = log or build_log()
         self._replies: set[Reply] = set()
         self._settling: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -157,47 +155,36 @@ class Gateway:
 
     def _find(self, model: str) -> tuple[str, Backend]:
         for name, backend in self._backends.items():
-            if any(known.id == model for known in backend.models):
+            if _serves(backend, model):
                 return name, backend
         known = ", ".join(model.id for model in self.models())
-        raise ModelNotFound(f"The model {model!r} does not exist; known: {known}.", param="model")
+        message = f"The model {cut(model)!r} does not exist; known: {known}."
+        raise ModelNotFound(message, param="model")
 
     async def _decide(self, exchange: Exchange, caller: Caller, request_id: str) -> None:
-        request = exchange.request
-        started = time.perf_counter()
-        signals = await self._classify(request)
-        classified = time.perf_counter()
-        now = datetime.now(UTC)
-        decision = decide(
-            self._policy,
-            signals,
-            request,
-            caller,
-            prompt_tokens=exchange.prompt.num_tokens,
-            now=now,
-        )
-        exchange.classify_seconds = classified - started
-        exchange.decide_seconds = time.perf_counter() - classified
-        await self._move(exchange, decision)
-        exchange.decide(decision, signals, caller, request_id=request_id, now=now.timestamp())
-
-    async def _classify(self, request: ChatRequest) -> Signals:
+        request, started = exchange.request, time.perf_counter()
         signals = await classify(
             request, self._classifiers, timeout_seconds=self._classifier_timeout
         )
-        if isinstance(request.prompt, tuple):
-            # Token ids carry text that no classifier has read: the policy must know.
-            unread = signals.total_tokens + max(len(request.prompt), 1)
-            signals = msgspec.structs.replace(signals, total_tokens=unread)
-        return signals
+        exchange.classify_seconds = time.perf_counter() - started
+        now = datetime.now(UTC)
+        for _ in self._backends:
+            started, count = time.perf_counter(), exchange.prompt.num_tokens
+            decision = decide(self._policy, signals, request, caller, prompt_tokens=count, now=now)
+            exchange.decide_seconds += time.perf_counter() - started
+            if decision.backend is None or decision.backend == exchange.backend_name:
+                break
+            # Decided afresh there: it may count the prompt differently, and the policy must have
+            # seen the count of the backend that answers.
+            await self._move(exchange, decision.backend)
+        else:
+            raise Unavailable("The policy sends this request round in a circle of backends.")
+        exchange.decide(decision, signals, caller, request_id=request_id, now=now.timestamp())
 
-    async def _move(self, exchange: Exchange, decision: Decision) -> None:
+    async def _move(self, exchange: Exchange, name: str) -> None:
         """Follow a rule that names another backend than the one found by the model."""
-        name = decision.backend
-        if name is None or name == exchange.backend_name:
-            return
         backend = self._backends.get(name)
-        if backend is None or all(m.id != exchange.request.model for m in backend.models):
+        if backend is None or not _serves(backend, exchange.request.model):
             raise Unavailable(
                 f"The policy sends this request to the backend {name!r}, which does not serve "
                 f"the model {exchange.request.model!r}."
@@ -214,7 +201,10 @@ class Gateway:
                 raise PolicyDenied(decision.deny)
             generation = await exchange.backend.generate(exchange.job())
             exchange.generation = generation
-            await _forward(exchange, generation, emit)
+            while (chunk := await anext(generation, None)) is not None:
+                exchange.note(chunk)
+                await emit(chunk)
+            exchange.check_complete()
         except asyncio.CancelledError:
             exchange.ending = FinishReason.CANCELLED
             raise
@@ -223,7 +213,7 @@ class Gateway:
             raise
         except Exception as error:
             self._log.exception("backend_failed", decision_id=exchange.record.decision_id)
-            failed = BackendFailed("The answer could not be generated; the server's log says why.")
+            failed = BackendFailed(detail=f"{type(error).__name__}: {error}")
             exchange.fail(failed)
             raise failed from error
         finally:
@@ -289,12 +279,5 @@ class Gateway:
         return task
 
 
-async def _forward(exchange: Exchange, generation: Generation, emit: Emit) -> None:
-    """Pass every chunk on, and hold the backend to its contract."""
-    while (chunk := await anext(generation, None)) is not None:
-        if chunk.finish_reason in _UNSENT:
-            raise BackendFailed(f"The backend gave up: {chunk.finish_reason}.")
-        exchange.note(chunk)
-        await emit(chunk)
-    if missing := exchange.request.n - len(exchange.finished):
-        raise BackendFailed(f"The backend ended {missing} of the choices without a finish reason.")
+def _serves(backend: Backend, model: str) -> bool:
+    return any(known.id == model for known in backend.models)

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Iterable
 from typing import Any
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
-from gateway.errors import ConfigError, Problem
+from gateway.log import Log, build_log
 from gateway.types import DOMAINS, Execution, FinishReason
 
-LEVELS = ("debug", "info", "warning", "error", "critical")
-
-_NOISY = ("uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "alembic")
 _MAX_LENGTH = 256
 """Characters of one text in the log line."""
 _OTHER = "other"
@@ -37,38 +32,14 @@ _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 _REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
-def configure_logging(level: str, json: bool) -> None:
-    """Log to standard output from ``level`` up: JSON lines, or text for people.
-
-    The root logger of the standard library is left alone. Raises ConfigError for an unknown level.
-    """
-    if level.lower() not in LEVELS:
-        problem = Problem(
-            f"unknown log level {level!r}", path="log.level", hint=f"one of {', '.join(LEVELS)}"
-        )
-        raise ConfigError([problem])
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *(_json_renderers() if json else _text_renderers()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
-        logger_factory=structlog.WriteLoggerFactory(),
-        cache_logger_on_first_use=False,
-    )
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
 class Telemetry:
     """The log line and the metrics of one gateway; two in one process share nothing.
 
     Only the ``models`` named here become labels: a client may ask for a model of any name.
     """
 
-    def __init__(self, models: Iterable[str] = ()) -> None:
+    def __init__(self, models: Iterable[str] = (), *, log: Log | None = None) -> None:
+        self._log = log or build_log()
         self._models = frozenset(models)
         self._rule = _Bounded(256)
         self._source = _Bounded(32)
@@ -128,19 +99,14 @@ class Telemetry:
             self._audit_failures.labels(record)
 
     def observe(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
-        """Count a finished request and write its log line. Never raises for a broken output."""
+        """Count a finished request and write its log line."""
         self._count(decision, outcome)
-        log = structlog.get_logger("draftgate")
         level = logging.INFO
         if outcome.attestation == "attestation_failed":
             level = logging.ERROR
         elif outcome.error is not None and decision.decision.deny is None:
             level = logging.WARNING
-        try:
-            log.log(level, "request", **_line(decision, outcome))
-        except (OSError, ValueError):
-            # The output is closed or its reader gone; the line only repeats what the records hold.
-            return
+        self._log.log(level, "request", **_line(decision, outcome))
 
     def audit_failed(self, record: str) -> None:
         """Count a ``decision`` or ``outcome`` record that could not be made durable."""
@@ -233,15 +199,12 @@ def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
 
 
 def _drafting(execution: Execution) -> dict[str, Any]:
-    proposed, accepted = execution.num_draft_tokens, execution.num_accepted_tokens
-    drafts = execution.num_drafts
     return {
-        "num_drafts": drafts,
-        "num_draft_tokens": proposed,
-        "num_accepted_tokens": accepted,
-        "acceptance_rate": _number(accepted / proposed) if proposed else None,
-        # With the bonus token, so 1.0 would be what standard decoding does.
-        "mean_acceptance_length": _number(1 + accepted / drafts) if drafts else None,
+        "num_drafts": execution.num_drafts,
+        "num_draft_tokens": execution.num_draft_tokens,
+        "num_accepted_tokens": execution.num_accepted_tokens,
+        "acceptance_rate": _number(execution.acceptance_rate),
+        "mean_acceptance_length": _number(execution.mean_acceptance_length),
     }
 
 
@@ -271,22 +234,3 @@ def _short(text: str | None) -> str | None:
 def _number(value: float | None) -> float | None:
     # Neither NaN nor infinity is JSON.
     return round(value, 6) if value is not None and math.isfinite(value) else None
-
-
-def _json_renderers() -> tuple[structlog.typing.Processor, ...]:
-    # Plain tracebacks: the pretty ones print local variables, and those hold prompts. ASCII: no
-    # character that any reader takes for the end of a line or a terminal command leaves the string.
-    return (
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(ensure_ascii=True),
-    )
-
-
-def _text_renderers() -> tuple[structlog.typing.Processor, ...]:
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=sys.stdout.isatty(),
-        # repr() keeps line ends and terminal commands inside their quotes.
-        repr_native_str=True,
-        exception_formatter=structlog.dev.plain_traceback,
-    )
-    return (renderer,)

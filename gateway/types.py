@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+SHORT_HASH_LENGTH = 12
+"""Hex digits of a policy's hash where people see it; records hold all of them."""
+
 
 class Mode(StrEnum):
     """How an answer is decoded."""
@@ -51,12 +54,31 @@ class Caller(msgspec.Struct, frozen=True):
     admin: bool = False
 
 
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a function that the assistant made earlier, as the client sent it."""
+
+    name: str = ""
+    arguments: str = ""
+    """JSON as text. It stays text, so that the model reads the very characters that were judged."""
+    id: str = ""
+
+
 class Message(msgspec.Struct, frozen=True):
-    """One chat turn: the text of it and the untouched wire object for the chat template."""
+    """One chat turn: what may reach the model, and nothing else of what the client sent."""
 
     role: str
-    text: str
-    raw: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    content: str | None = None
+    """As it was sent; of several parts, the texts joined by line breaks."""
+    refusal: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    """In a tool's message: the call that it answers."""
+
+    @property
+    def text(self) -> str:
+        """All of the turn, for classifiers and policies: whatever a model may read, they read too."""
+        calls = (part for call in self.tool_calls for part in (call.name, call.arguments, call.id))
+        return "\n".join(filter(None, (self.content, self.refusal, *calls, self.tool_call_id)))
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -191,6 +213,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """``header`` when the caller's own wish changed the mode."""
     trace: tuple[RuleTrace, ...] = ()
 
+    @property
+    def policy_version(self) -> str:
+        """The policy's hash as people see it."""
+        return self.policy_hash[:SHORT_HASH_LENGTH]
+
 
 class Usage(msgspec.Struct, frozen=True):
     """Token counts of one answer."""
@@ -233,6 +260,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     backend: str = ""
+    """The backend's name in the configuration."""
     model: str = ""
     mode: Mode | None = None
     """The mode that ran; ``None`` when nothing ran."""
@@ -245,6 +273,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     num_drafts: int = 0
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    longest_draft: int = 0
+    """Most draft tokens proposed in one step."""
     accept_counts: tuple[int, ...] = ()
     """``accept_counts[k]``: drafts of which exactly k tokens were accepted."""
     drafts_by_source: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
@@ -258,6 +288,16 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     decode_seconds: float = 0.0
     fingerprint: str = ""
     """Hash of the model's weights file list, dtype and engine version."""
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted draft tokens / proposed draft tokens; None where none was proposed."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Emitted tokens / target passes that emitted; None where none did. Standard decoding has 1."""
+        return self.usage.completion_tokens / self.num_steps if self.num_steps else None
 
 
 class ModelInfo(msgspec.Struct, frozen=True):

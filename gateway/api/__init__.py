@@ -8,10 +8,12 @@ from litestar.di import Provide
 from gateway.api.auth import provide_caller, require_api_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
-from gateway.api.errors import respond_with_error
+from gateway.api.errors import error_handler
 from gateway.api.health import healthz, metrics, readyz
+from gateway.api.lifetime import with_lifetime
 from gateway.api.models import get_model, list_models
 from gateway.config import KeyConfig
+from gateway.log import Log
 from gateway.service import Gateway
 
 
@@ -20,6 +22,7 @@ def build_router(
     *,
     keys: Sequence[KeyConfig],
     max_body_bytes: int,
+    log: Log,
     path: str = "/",
 ) -> Router:
     """All routes under ``path``. ``provide_gateway`` is asked at each request."""
@@ -28,6 +31,7 @@ def build_router(
         route_handlers=[create_chat_completion, create_completion, list_models, get_model],
         guards=[require_api_key(keys)],
         dependencies={"caller": Provide(provide_caller)},
+        middleware=[with_lifetime],
         request_max_body_size=max_body_bytes,
         tags=["OpenAI"],
     )
@@ -35,5 +39,5 @@ def build_router(
         path,
         route_handlers=[v1, healthz, readyz, metrics],
         dependencies={"gateway": Provide(provide_gateway)},
-        exception_handlers={Exception: respond_with_error},
+        exception_handlers={Exception: error_handler(log)},
     )

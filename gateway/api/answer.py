@@ -1,52 +1,77 @@
-"""The way from a parsed request to a response, the same for both endpoints."""
+"""The way from a request's body to a response, the same for both endpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.exceptions import InternalServerException
 
+from gateway.api.body import decode
 from gateway.api.errors import ClientGone
-from gateway.api.headers import of_receipt, request_id
+from gateway.api.headers import of_receipt, request_id, requested_mode, visible
+from gateway.api.lifetime import end_with
 from gateway.api.render import Event, Rendering, stream, whole
+from gateway.api.requests import Asked
 from gateway.api.sse import EventStream, until_disconnect
-from gateway.reply import Receipt
+from gateway.reply import Receipt, Reply
 from gateway.service import Gateway
-from gateway.types import Caller, ChatRequest
+from gateway.types import Caller
 
 
-async def read_body(request: Request[Any, Any, Any]) -> bytes:
-    """The whole body. Raises ClientGone when the client leaves while sending it."""
+async def read(
+    request: Request[Any, Any, Any], convert: Callable[[Mapping[str, Any]], Asked]
+) -> Asked:
+    """What the body and the headers ask for.
+
+    Raises an InvalidRequest, or ClientGone when the client leaves while sending.
+    """
     try:
-        return await request.body()
+        raw = await request.body()
     except InternalServerException as error:  # how the framework reports an early disconnect
         raise ClientGone from error
+    asked = convert(decode(raw))
+    complete = msgspec.structs.replace(
+        asked.request, requested_mode=requested_mode(request), headers=visible(request), body=raw
+    )
+    return msgspec.structs.replace(asked, request=complete)
 
 
 async def answer(
     request: Request[Any, Any, Any],
     gateway: Gateway,
     caller: Caller,
-    asked: ChatRequest,
+    asked: Asked,
     rendering: Rendering,
-    *,
-    include_usage: bool,
 ) -> Response[Any]:
     """Let the gateway respond, and render what it says as JSON or as a stream."""
-    chosen_id = request_id(request)
-    if asked.stream:
-        work = gateway.respond(asked, caller, request_id=chosen_id)
-        reply = await until_disconnect(request, work)
-        return EventStream(reply, stream(reply, rendering, asked.n, include_usage=include_usage))
+    n = asked.request.n
+    if asked.request.stream:
+        reply = await until_disconnect(request, _start(request, gateway, caller, asked))
+        return EventStream(reply, stream(reply, rendering, n, include_usage=asked.include_usage))
     body, receipt = await until_disconnect(
-        request, _collect(gateway, caller, asked, rendering, chosen_id)
+        request, _collect(request, gateway, caller, asked, rendering)
     )
     return Response(body, headers=of_receipt(receipt), media_type="application/json")
 
 
+async def _start(
+    request: Request[Any, Any, Any], gateway: Gateway, caller: Caller, asked: Asked
+) -> Reply:
+    reply = await gateway.respond(asked.request, caller, request_id=request_id(request))
+    # Before anybody else holds it: from here on the reply may be lost on its way to the client.
+    end_with(request, reply.cancel)
+    return reply
+
+
 async def _collect(
-    gateway: Gateway, caller: Caller, asked: ChatRequest, rendering: Rendering, chosen_id: str
+    request: Request[Any, Any, Any],
+    gateway: Gateway,
+    caller: Caller,
+    asked: Asked,
+    rendering: Rendering,
 ) -> tuple[Event, Receipt]:
-    reply = await gateway.respond(asked, caller, request_id=chosen_id)
-    return await whole(reply, rendering, asked.n), reply.receipt
+    reply = await _start(request, gateway, caller, asked)
+    return await whole(reply, rendering, asked.request.n), reply.receipt

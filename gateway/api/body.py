@@ -13,66 +13,43 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.api.schemas import SamplingFields
-from gateway.errors import InvalidRequest, UnsupportedParameter
+from gateway.api.unsupported import refuse_unsupported
+from gateway.errors import InvalidRequest, cut
 from gateway.types import Sampling
 
 S = TypeVar("S", bound=SamplingFields)
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?P<key>key in )?`\$?\.?(?P<param>[^`]*)`)?", re.DOTALL)
 _BOUND = re.compile(r"Expected `(?P<kind>int|float)`.* (?P<sign>[<>])=? ")
+_ENUM = re.compile(r"(?<=Invalid enum value ['\"]).*(?=['\"]\Z)", re.DOTALL)
 _SEED_BITS = 63
 
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "echo": (False,),
-    "function_call": ("none",),
-    "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "modalities": (["text"],),
-    "prediction": (),
-    "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
-    "stop_token_ids": ([],),
-    "structured_outputs": (),
-    "suffix": ("",),
-    "tool_choice": ("none",),
-    "tools": ([],),
-    "use_beam_search": (False,),
-    "verbosity": ("medium",),
-    "web_search_options": (),
-}
-"""Parameters that would change the answer but are not served → the values that ask for nothing.
 
-Null always does.
-"""
+def decode(body: bytes) -> Mapping[str, Any]:
+    """The fields of a body. Raises InvalidRequest when it is no JSON object."""
+    if not body:
+        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _malformed(body, error) from None
+    if not isinstance(fields, dict):
+        raise InvalidRequest("The request body must be a JSON object.", code="invalid_type")
+    return fields
 
 
-def parse(body: bytes, type: type[S]) -> tuple[S, Mapping[str, Any]]:
-    """The body as ``type``, and as it came.
+def parse(fields: Mapping[str, Any], type: type[S]) -> S:
+    """The fields as ``type``.
 
     Raises InvalidRequest or UnsupportedParameter, with the parameter's name where there is one.
     """
-    fields = _decode(body)
-    for name, neutral in NEUTRAL.items():
-        value = fields.get(name)
-        if value is not None and not any(_same(value, harmless) for harmless in neutral):
-            raise UnsupportedParameter(
-                f"The parameter {name!r} is not supported with this value; leave it out.",
-                param=name,
-            )
+    refuse_unsupported(fields)
     try:
         wire = msgspec.convert(fields, type)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
     _check(wire)
-    return wire, fields
+    return wire
 
 
 def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | None) -> Sampling:
@@ -96,18 +73,6 @@ def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | No
     )
 
 
-def _decode(body: bytes) -> Mapping[str, Any]:
-    if not body:
-        raise InvalidRequest("The request has no body; send a JSON object.", code="invalid_json")
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise _malformed(body, error) from None
-    if not isinstance(fields, dict):
-        raise InvalidRequest("The request body must be a JSON object.", code="invalid_type")
-    return fields
-
-
 def _malformed(body: bytes, error: Exception) -> InvalidRequest:
     """Say NaN and Infinity by name: some JSON libraries write them."""
     found: list[str] = []
@@ -128,6 +93,7 @@ def _invalid(message: str) -> InvalidRequest:
     """Turn msgspec's message into one that says which parameter, and a code that says how."""
     match = _PLACE.fullmatch(message)
     what, param = (match["what"], match["param"]) if match else (message, None)
+    what = _ENUM.sub(lambda value: cut(value[0]), what)
     bound = _BOUND.match(what)
     code = "invalid_value"
     if missing := re.search(r"missing required field `(\w+)`", what):
@@ -156,11 +122,7 @@ def _check(wire: SamplingFields) -> None:
 def _token_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidRequest(
-            f"'logit_bias' has the key {text[:40]!r}; its keys are token ids, like \"1639\".",
+            f"'logit_bias' has the key {cut(text)!r}; its keys are token ids, like \"1639\".",
             param="logit_bias",
         )
     return int(text)
-
-
-def _same(value: Any, harmless: Any) -> bool:
-    return type(value) is type(harmless) and value == harmless

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.status_codes import HTTP_413_REQUEST_ENTITY_TOO_LARGE
@@ -17,7 +17,9 @@ from gateway.errors import (
     InvalidRequest,
     NotFound,
     RequestTooLarge,
+    cut,
 )
+from gateway.log import Log
 from gateway.reply import Receipt
 
 
@@ -45,15 +47,25 @@ def body_of(error: GatewayError) -> ErrorBody:
     return ErrorBody(ErrorObject(error.message, error.type, error.param, error.code))
 
 
-def respond_with_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """Handle the exceptions of every Draftgate route. Quick: it runs on the event loop."""
-    if isinstance(error, ClientGone):
-        return Response(None, status_code=499)
-    known = _known(request, error)
-    if known.status >= 500 and known is not error:
-        structlog.get_logger("draftgate").error(
-            "request_failed", request_id=request_id(request), exc_info=error
-        )
+def error_handler(
+    log: Log,
+) -> Callable[[Request[Any, Any, Any], Exception], Response[Any]]:
+    """What answers the exceptions of every Draftgate route. Quick: it runs on the event loop."""
+
+    def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+        if isinstance(error, ClientGone):
+            return Response(None, status_code=499)
+        known = _known(request, error)
+        if known.status >= 500 and known is not error:
+            log.error("request_failed", request_id=request_id(request), exc_info=error)
+        return _response(request, error, known)
+
+    return answer
+
+
+def _response(
+    request: Request[Any, Any, Any], error: Exception, known: GatewayError
+) -> Response[Any]:
     headers = {"x-request-id": request_id(request)}
     if isinstance(known.receipt, Receipt):
         headers |= of_receipt(known.receipt)
@@ -77,11 +89,13 @@ def respond_with_error(request: Request[Any, Any, Any], error: Exception) -> Res
 def _known(request: Request[Any, Any, Any], error: Exception) -> GatewayError:
     if isinstance(error, GatewayError):
         return error
-    path = request.url.path
+    path = cut(request.url.path)
     if isinstance(error, NotFoundException):
         return NotFound(f"Nothing is at {path}.")
     if isinstance(error, MethodNotAllowedException):
-        known = InvalidRequest(f"{path} does not take {request.method}.", code="method_not_allowed")
+        known = InvalidRequest(
+            f"{path} does not take {cut(request.method)}.", code="method_not_allowed"
+        )
         known.status = error.status_code
         return known
     if isinstance(error, HTTPException):

@@ -64,7 +64,7 @@ def of_receipt(receipt: Receipt) -> dict[str, str]:
         "x-draftgate-decision-id": receipt.decision_id,
         MODE: decision.mode.value,
         "x-draftgate-rule": safe(decision.rule),
-        "x-draftgate-policy": safe(decision.policy_hash[:12]),
+        "x-draftgate-policy": safe(decision.policy_version),
         "x-draftgate-verifier": safe(decision.verifier),
     }
 

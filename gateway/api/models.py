@@ -8,7 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.headers import request_id
-from gateway.errors import ModelNotFound
+from gateway.errors import ModelNotFound, cut
 from gateway.service import Gateway
 from gateway.types import ModelInfo
 
@@ -48,7 +48,7 @@ async def get_model(
     for model in gateway.models():
         if model.id in (wanted, model_id):
             return Response(_object(model), headers={"x-request-id": request_id(request)})
-    raise ModelNotFound(f"The model {wanted!r} does not exist.", param="model")
+    raise ModelNotFound(f"The model {cut(wanted)!r} does not exist.", param="model")
 
 
 def _object(model: ModelInfo) -> ModelObject:

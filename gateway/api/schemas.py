@@ -17,7 +17,7 @@ Stop = Annotated[str, msgspec.Meta(min_length=1)]
 class StreamOptions(msgspec.Struct, frozen=True):
     """What a stream carries besides the answer."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +64,7 @@ class FunctionCall(msgspec.Struct, frozen=True):
 class ToolCall(msgspec.Struct, frozen=True):
     """A call that the assistant made earlier."""
 
+    id: str | None = None
     function: FunctionCall | None = None
 
 
@@ -74,7 +75,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str | list[ContentPart] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
     function_call: FunctionCall | None = None
+    """How calls were written before ``tool_calls``."""
 
 
 class ChatCompletionRequest(SamplingFields, frozen=True, kw_only=True):

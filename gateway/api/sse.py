@@ -46,7 +46,10 @@ async def frames(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
 
 
 class EventStream(Response[None]):
-    """A reply as server-sent events; the reply is cancelled when the client leaves."""
+    """A reply as server-sent events; the reply is cancelled when the client leaves.
+
+    What becomes of a reply that is never sent is not decided here: its request ends it.
+    """
 
     def __init__(self, reply: Reply, events: AsyncIterator[Event]) -> None:
         super().__init__(None, headers={**of_receipt(reply.receipt), **_HEADERS}, status_code=200)
@@ -84,13 +87,13 @@ class _StreamingResponse(ASGIResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watch.cancel()
-            self._reply.cancel()
 
 
 async def until_disconnect(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``, which is cancelled when the client leaves.
 
-    The request's body must have been read. Raises ClientGone.
+    The request's body must have been read. Raises ClientGone. When this call is itself cancelled,
+    a result that is there already is lost: what must be ended belongs to the request's lifetime.
     """
     task = asyncio.create_task(work)
     watch = asyncio.create_task(_disconnected(request.receive))

@@ -87,30 +87,9 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     execution: Execution
     timings: Timings
     attestation: str
-    """``ok`` or ``attestation_failed``, see `attest`; ``unknown`` when ``interrupted``."""
+    """``ok`` or ``attestation_failed``, see `attestation`; ``unknown`` when ``interrupted``."""
     error: str | None = None
-    """Error code and message when it failed."""
+    """Error code and message when it failed: the backend's own words, which no client sees."""
     interrupted: bool = False
     """True on a record that closes a request which a crash had left open."""
     schema_version: int = SCHEMA_VERSION
-
-
-def attest(decision: Decision, execution: Execution) -> str:
-    """Whether what ran is what was decided: a banned mode must not show one draft token."""
-    if execution.mode is not None and execution.mode != decision.mode:
-        return "attestation_failed"
-    if execution.num_draft_tokens > 0 and not _draft_allowed(decision, execution):
-        return "attestation_failed"
-    first = execution.first_draft_position
-    if first is not None and first < decision.standard_first:
-        return "attestation_failed"
-    return "ok"
-
-
-def _draft_allowed(decision: Decision, execution: Execution) -> bool:
-    """Whether there might be drafts at all, of this length, judged by this verifier."""
-    return (
-        decision.draft is not None
-        and execution.verifier == decision.verifier
-        and len(execution.accept_counts) <= decision.draft.num_speculative_tokens + 1
-    )

@@ -19,6 +19,7 @@ from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.audit.schema import Row, decision_row, decisions, outcome_row, outcomes, writers
 from gateway.audit.writer import GroupWriter
 from gateway.errors import AuditUnavailable
+from gateway.log import Log, build_log
 
 
 class _Opened:
@@ -61,10 +62,10 @@ class _Opened:
 class DecisionStore:
     """An append-only decision log with group commit. Made by `open`."""
 
-    def __init__(self, opened: _Opened, max_pending: int) -> None:
+    def __init__(self, opened: _Opened, max_pending: int, log: Log) -> None:
         self._opened = opened
         self._open_decisions: set[str] = set()
-        self._writer = GroupWriter(self._commit, max_pending=max_pending)
+        self._writer = GroupWriter(self._commit, max_pending=max_pending, log=log)
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -75,6 +76,7 @@ class DecisionStore:
         max_pending: int = 4096,
         busy_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
+        log: Log | None = None,
     ) -> Self:
         """Open the log at ``url``, bring its schema up to date, and close what a crash left open.
 
@@ -88,7 +90,7 @@ class DecisionStore:
             raise AuditUnavailable(f"the decision log {path} cannot be opened: {error}") from error
         except (SQLAlchemyError, OSError) as error:
             raise database.trouble(error, path) from error
-        return cls(opened, max_pending)
+        return cls(opened, max_pending, log or build_log())
 
     @property
     def interrupted(self) -> int:

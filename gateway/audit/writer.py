@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from gateway.audit.schema import Row
 from gateway.errors import AuditUnavailable
+from gateway.log import Log
 
 MAX_BATCH = 512
 
@@ -31,9 +30,10 @@ class _Pending(NamedTuple):
 class GroupWriter:
     """A thread, and the rows that wait for it. Belongs to the event loop it was made in."""
 
-    def __init__(self, commit: Commit, *, max_pending: int) -> None:
+    def __init__(self, commit: Commit, *, max_pending: int, log: Log) -> None:
         self._commit = commit
         self._max_pending = max_pending
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._pending: deque[_Pending] = deque()
         self._changed = threading.Condition()
@@ -69,7 +69,7 @@ class GroupWriter:
         while batch := self._take():
             failures = self._try_commit([pending.row for pending in batch])
             try:
-                self._loop.call_soon_threadsafe(_settle, batch, failures)
+                self._loop.call_soon_threadsafe(self._settle, batch, failures)
             except RuntimeError:
                 # The loop is closed, so nobody waits any more; the rows are written all the same.
                 continue
@@ -86,19 +86,22 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - were the thread to die, every request would hang
             return [AuditUnavailable(f"the decision log failed: {error}")] * len(rows)
 
-
-def _settle(batch: Sequence[_Pending], failures: Sequence[AuditUnavailable | None]) -> None:
-    for (row, done), failure in zip(batch, failures, strict=True):
-        if done.done():
-            if failure is not None:
-                structlog.get_logger("gateway.audit").error(
-                    "record_lost",
-                    table=row.table.name,
-                    decision_id=row.values["decision_id"],
-                    error=failure.message,
+    def _settle(
+        self, batch: Sequence[_Pending], failures: Sequence[AuditUnavailable | None]
+    ) -> None:
+        for (row, done), failure in zip(batch, failures, strict=True):
+            if done.done():
+                if failure is not None:
+                    self._log.error(
+                        "record_lost",
+                        table=row.table.name,
+                        decision_id=row.values["decision_id"],
+                        error=failure.message,
+                    )
+            elif failure is None:
+                done.set_result(None)
+            else:
+                # One exception object raised in many tasks would grow all their tracebacks.
+                done.set_exception(
+                    AuditUnavailable(failure.message, retry_after=failure.retry_after)
                 )
-        elif failure is None:
-            done.set_result(None)
-        else:
-            # One exception object raised in many tasks would grow all their tracebacks.
-            done.set_exception(AuditUnavailable(failure.message, retry_after=failure.retry_after))

@@ -37,7 +37,11 @@ class Generation(Protocol):
 
 
 class Backend(Protocol):
-    """Where answers are generated."""
+    """Where answers are generated.
+
+    Its constructor takes its options and ``name``, its name in the configuration, which its
+    executions report.
+    """
 
     @property
     def models(self) -> Sequence[ModelInfo]:

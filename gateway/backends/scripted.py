@@ -43,14 +43,33 @@ _CREATED = 1735689600
 
 
 class ScriptedExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the backend claims to have run, per emitted token; for trying the attestation."""
+    """What the backend claims to have run; for trying the attestation.
+
+    The counts are those of one draft, and there is one in each step.
+    """
 
     mode: Mode | None = None
     """None: the decided mode."""
     verifier_class: str = "exact"
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
-    first_draft_position: int | None = None
+    draft_source: str = "suffix"
+    first_draft_position: int = 0
+
+    def drafts(self, steps: int) -> Mapping[str, Any]:
+        """The fields of the account that tell of drafts, after so many steps."""
+        if not (self.num_draft_tokens and steps):
+            return {}
+        proposed, accepted = steps * self.num_draft_tokens, steps * self.num_accepted_tokens
+        return {
+            "num_drafts": steps,
+            "num_draft_tokens": proposed,
+            "num_accepted_tokens": accepted,
+            "longest_draft": self.num_draft_tokens,
+            "accept_counts": (*(0,) * self.num_accepted_tokens, steps),
+            "drafts_by_source": {self.draft_source: (proposed, accepted)},
+            "first_draft_position": self.first_draft_position,
+        }
 
 
 class ScriptedBackend:
@@ -63,6 +82,7 @@ class ScriptedBackend:
     def __init__(
         self,
         *,
+        name: str = "scripted",
         models: Sequence[str] = ("scripted",),
         replies: Sequence[str] | Mapping[str, str] = ("This answer comes from a script.",),
         first_chunk_seconds: float = 0.0,
@@ -74,6 +94,7 @@ class ScriptedBackend:
         fail_message: str = "The script says that generation fails here.",
         execution: Mapping[str, Any] | None = None,
     ) -> None:
+        self._name = name
         self._models = tuple(ModelInfo(name, _CREATED, max_length) for name in models)
         self._replies = replies
         self._delays = (first_chunk_seconds, chunk_seconds)
@@ -125,7 +146,7 @@ class ScriptedBackend:
         if len(self._open) >= sum(self._limits):
             raise QueueFull(f"{len(self._open)} requests are running or waiting; try again soon.")
         steps = list(self._script(job))
-        execution = _start(job, self._execution)
+        execution = _start(self._name, job, self._execution)
         generation = ScriptedGeneration(self, steps, execution, self._execution)
         self._open.add(generation)
         return generation
@@ -226,18 +247,14 @@ class ScriptedGeneration:
             await asyncio.wait_for(self._closed.wait(), seconds)
 
     def _count(self, chunk: Chunk) -> None:
-        run, claims = self._execution, self._claims
+        run = self._execution
         emitted = 1 if chunk.text else 0
-        drafts = 1 if claims.num_draft_tokens and emitted else 0
-        first = claims.first_draft_position
+        steps = run.num_steps + emitted
         self._execution = msgspec.structs.replace(
             run,
             usage=Usage(run.usage.prompt_tokens, run.usage.completion_tokens + emitted),
-            num_steps=run.num_steps + emitted,
-            num_drafts=run.num_drafts + drafts,
-            num_draft_tokens=run.num_draft_tokens + drafts * claims.num_draft_tokens,
-            num_accepted_tokens=run.num_accepted_tokens + drafts * claims.num_accepted_tokens,
-            first_draft_position=first if drafts else run.first_draft_position,
+            num_steps=steps,
+            **self._claims.drafts(steps),
         )
 
 
@@ -248,9 +265,9 @@ def _execution(options: Mapping[str, Any]) -> ScriptedExecution:
         raise ConfigError([Problem(f"execution: {error}", path="backends")]) from None
 
 
-def _start(job: Job, claims: ScriptedExecution) -> Execution:
+def _start(backend: str, job: Job, claims: ScriptedExecution) -> Execution:
     return Execution(
-        backend="scripted",
+        backend=backend,
         model=job.request.model,
         mode=claims.mode or job.decision.mode,
         verifier=job.decision.verifier,

@@ -39,6 +39,7 @@ async def classify(
     """All signals of one request.
 
     A classifier that fails or is late sets ``error``, so that the policy's ``on_classifier_error`` applies.
+    A prompt of token ids counts as text left unscored, whether a classifier says so or not.
     """
     names = tuple(classifiers)
     readings = await asyncio.gather(
@@ -56,7 +57,11 @@ async def classify(
         if isinstance(reading, BaseException)
     ]
     good = [reading for reading in readings if isinstance(reading, Reading)]
-    return _merge(good, {name: classifiers[name].content_hash for name in names}, failures)
+    signals = _merge(good, {name: classifiers[name].content_hash for name in names}, failures)
+    if isinstance(request.prompt, tuple) and not signals.truncated:
+        unread = signals.scored_tokens + max(len(request.prompt), 1)
+        signals = msgspec.structs.replace(signals, total_tokens=unread)
+    return signals
 
 
 def _merge(

@@ -71,7 +71,7 @@ class ContextClassifier:
 
     def _carries(self, message: Message) -> bool:
         if message.role in _TOOL_ROLES:
-            return bool(message.text.strip())
+            return bool(message.content and message.content.strip())
         if any(length >= MIN_MARKED_CHARACTERS for length in _marked(message.text)):
             return True
         return message.role == "user" and _beside_the_question(message.text) >= self._min_passage

@@ -17,7 +17,8 @@ from gateway.classification.base import Reading
 from gateway.types import DOMAINS, ChatRequest, Signal
 
 MAXIMUM_DOMAINS = ("medical", "legal")
-"""Judged by the most suspicious window: one sentence in a long prompt is enough. Others: by the average."""
+"""Judged by the most suspicious window, so that a sentence in a long prompt is not averaged away; the
+penalty below, and what stands around it in its window, still dilute it. Others: by the average."""
 
 WINDOW_PENALTY = 0.25
 """Taken off a score per natural logarithm of a text's windows: each is one more chance of a false alarm."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway import extensions
-from gateway.classification.base import classify as ask
+from gateway import config
 from gateway.cli.request_file import read_request
+from gateway.cli.signals import SignalReader
 from gateway.types import ChatRequest, Message, Signals
 
-TIMEOUT_SECONDS = 60.0
 _BAR_WIDTH = 30
 
 
@@ -34,15 +32,12 @@ _BAR_WIDTH = 30
 def classify(
     text: str | None, request_file: Path | None, weights: str | None, as_json: bool
 ) -> None:
-    """Print the signals of TEXT (- reads standard input) or of a request file."""
+    """Print what the configured classifiers say of TEXT (- reads standard input) or of a request."""
     request = _request(text, request_file)
-    classifiers = {
-        name: extensions.build(
-            "classifiers", name, {"weights": weights} if weights and name == "domain" else {}
-        )
-        for name in extensions.names("classifiers")
-    }
-    signals = asyncio.run(ask(request, classifiers, timeout_seconds=TIMEOUT_SECONDS))
+    names = config.load().classifiers
+    if weights and "domain" not in names:
+        raise click.UsageError("--weights is for the classifier domain, which is not configured.")
+    signals = SignalReader(names, {"domain": {"weights": weights}} if weights else None)(request)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(signals)).decode())
     else:

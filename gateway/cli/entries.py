@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
+from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.types import Decision, Mode, Signals
 
 _BAR_WIDTH = 20
@@ -69,7 +71,7 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             "model": f"{record.request.model} on {record.backend}",
             "asked": _asked(entry),
             "digest": f"sha256 {record.request.digest}",
-            "policy": f"{record.decision.policy} {record.decision.policy_hash}",
+            "policy": f"{record.decision.policy} {record.decision.policy_version}",
             "decided": f"{_decided(record.decision)}, seed {record.sampling.seed}",
             **_executed(entry),
         }
@@ -120,6 +122,7 @@ def _executed(entry: Entry) -> dict[str, str]:
     return {
         "executed": ran + (f" ({run.verifier_class})" if run.verifier_class else ""),
         "attestation": outcome.attestation,
+        **_deviations(entry.decision, outcome),
         "drafting": _drafting(entry),
         "usage": f"{run.usage.prompt_tokens} prompt ({run.usage.cached_tokens} cached) + "
         f"{run.usage.completion_tokens} completion tokens in {run.num_steps} steps",
@@ -131,14 +134,19 @@ def _executed(entry: Entry) -> dict[str, str]:
     }
 
 
+def _deviations(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, str]:
+    """Why the attestation failed; worked out anew, because the records hold all it needs."""
+    failed = outcome.attestation == "attestation_failed"
+    return {"deviations": "; ".join(deviations(decision, outcome.execution))} if failed else {}
+
+
 def _drafting(entry: Entry) -> str:
     run = entry.outcome.execution if entry.outcome is not None else None
     if run is None or run.num_draft_tokens == 0:
         return "no draft token proposed"
     text = f"{run.num_accepted_tokens} of {run.num_draft_tokens} draft tokens accepted"
     text += f" ({run.num_accepted_tokens / run.num_draft_tokens:.0%})"
-    if run.num_drafts:
-        length = 1 + run.num_accepted_tokens / run.num_drafts
+    if (length := run.mean_acceptance_length) is not None:
         text += f", mean acceptance length {length:.2f} with the bonus token"
     for source, (proposed, accepted) in sorted(run.drafts_by_source.items()):
         text += f"; {source} {accepted}/{proposed}"

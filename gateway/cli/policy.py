@@ -6,9 +6,7 @@ above turns into a message). Classifiers are built only when there is text to cl
 
 from __future__ import annotations
 
-import asyncio
 import datetime
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway import extensions
-from gateway.classification.base import Classifier, classify
+from gateway import config
 from gateway.cli.request_file import read_request
-from gateway.config import default_policy_path
+from gateway.cli.signals import SignalReader
 from gateway.documents import suggestion
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy, load
 from gateway.routing.testing import Report, given_signals, path_beside, run
-from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Mode, RuleTrace, Signals
-
-CLASSIFIER_TIMEOUT_SECONDS = 60.0
+from gateway.types import (
+    DOMAINS,
+    Caller,
+    ChatRequest,
+    Decision,
+    Message,
+    Mode,
+    RuleTrace,
+    Signals,
+)
 
 _file = click.argument(
     "file", type=click.Path(path_type=Path), required=False, metavar="[POLICY.yaml]"
@@ -37,7 +41,7 @@ _file = click.argument(
 
 @click.group()
 def policy() -> None:
-    """Check, test and explain policies. Without a file: the policy that comes with Draftgate."""
+    """Check, test and explain policies. Without a file: the one that the configuration names."""
 
 
 @policy.command()
@@ -58,7 +62,7 @@ def validate(file: Path | None) -> None:
 def test(file: Path | None, as_json: bool) -> None:
     """Run the cases in the _test.yaml file beside a policy; exit with 1 when one fails."""
     loaded = _load(file)
-    report = run(loaded, path_beside(Path(loaded.path)), _Classifiers())
+    report = run(loaded, path_beside(Path(loaded.path)), _reader())
     if as_json:
         _print_json({"passed": report.passed, **msgspec.to_builtins(report)})
     else:
@@ -109,7 +113,7 @@ def explain(
     elif language is not None or has_context:
         raise click.UsageError("--language and --has-context go with --signals.")
     else:
-        measured = _Classifiers()(request)
+        measured = _reader()(request)
     decision = decide(
         loaded,
         measured,
@@ -124,22 +128,16 @@ def explain(
         _print_decision(decision, measured)
 
 
-class _Classifiers:
-    """All registered classifiers as one function, built at the first request."""
-
-    def __init__(self) -> None:
-        self._built: Mapping[str, Classifier] | None = None
-
-    def __call__(self, request: ChatRequest) -> Signals:
-        if self._built is None:
-            names = extensions.names("classifiers")
-            self._built = {name: extensions.build("classifiers", name, {}) for name in names}
-        work = classify(request, self._built, timeout_seconds=CLASSIFIER_TIMEOUT_SECONDS)
-        return asyncio.run(work)
+def _reader() -> SignalReader:
+    return SignalReader(config.load().classifiers)
 
 
 def _load(file: Path | None) -> Policy:
-    return load(file or default_policy_path())
+    """The policy in ``file``, or the configured one, held against the configured backends."""
+    if file is not None:
+        return load(file)
+    settings = config.load()
+    return load(settings.policy or config.default_policy_path(), backends=settings.backends)
 
 
 def _request(
@@ -149,9 +147,10 @@ def _request(
         raise click.UsageError("Give --prompt or --request, not both.")
     if prompt is None and request_file is None and not has_signals:
         raise click.UsageError('Give --prompt "text", --request FILE.json or --signals code=0.9.')
-    request = ChatRequest(model="any", prompt=prompt or "")
     if request_file is not None:
         request = read_request(request_file)
+    else:
+        request = ChatRequest(model="any", messages=(Message("user", prompt or ""),))
     wish = Mode(mode) if mode is not None else None
     return msgspec.structs.replace(request, requested_mode=wish)
 
@@ -214,7 +213,7 @@ def _print_decision(decision: Decision, signals: Signals) -> None:
         "content tokens": decision.content_tokens.value if decision.mode is Mode.HYBRID else "",
         "max entropy": f"{decision.max_entropy:g} nats" if decision.max_entropy else "",
         "bans": ", ".join(f"{mode} by {rule}" for mode, rule in decision.bans.items()),
-        "policy": f"{decision.policy} sha256:{decision.policy_hash[:16]}",
+        "policy": f"{decision.policy} {decision.policy_version}",
         "signals": ", ".join(
             f"{item.value} {item.score:.2f}"
             for item in sorted(signals.items, key=lambda item: -item.score)

@@ -18,9 +18,10 @@ from gateway.app import create_app
 from gateway.cli.models import fetch_models
 from gateway.config import GatewayConfig, ServerConfig, load, override
 from gateway.errors import ConfigError, Problem
+from gateway.log import LEVELS
 from gateway.plugin import GatewayPlugin
 from gateway.service import Gateway
-from gateway.telemetry import LEVELS
+from gateway.types import SHORT_HASH_LENGTH
 
 _BACKLOG = 2048
 
@@ -144,7 +145,7 @@ def _announce(gateway: Gateway, listener: socket.socket) -> None:
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Draftgate listens on http://{shown}:{port}")
     status = gateway.status()
-    click.echo(f"Policy {status.policy}, hash {status.policy_hash[:12]}")
+    click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
 
 
 def _cannot_listen(place: str, error: OSError) -> ConfigError:

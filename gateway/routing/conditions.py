@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from gateway.routing.facts import Facts
-from gateway.routing.schema import (
+from gateway.routing.when import (
     WEEKDAYS,
     CountRange,
     DomainTest,

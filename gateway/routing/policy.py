@@ -15,8 +15,9 @@ from gateway import documents, extensions
 from gateway.errors import ConfigError
 from gateway.routing.checks import Known, problems
 from gateway.routing.conditions import Test, compile_when, signals_read
-from gateway.routing.schema import Decide, PolicyEntry, RuleEntry, When
-from gateway.types import Decision, Draft, Mode, RuleTrace, SamplingLimits
+from gateway.routing.schema import Decide, PolicyEntry, RuleEntry
+from gateway.routing.when import When
+from gateway.types import SHORT_HASH_LENGTH, Decision, Draft, Mode, RuleTrace, SamplingLimits
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +59,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """The hash as it is shown to people: ``sha256:`` and 16 hex digits."""
-        return f"sha256:{self.hash[:16]}"
+        """The hash as people see it."""
+        return self.hash[:SHORT_HASH_LENGTH]
 
 
 def load(path: Path, *, backends: Collection[str] | None = None) -> Policy:

@@ -17,7 +17,8 @@ from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
-from gateway.routing.schema import RESERVED_IDS, Count, Domain, Text
+from gateway.routing.schema import RESERVED_IDS
+from gateway.routing.when import Count, Domain, Text
 from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Message, Mode, Signal, Signals
 
 Classify = Callable[[ChatRequest], Signals]

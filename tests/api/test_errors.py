@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from gateway.api.unsupported import NEUTRAL
 from gateway.audit.record import DecisionRecord
 from gateway.audit.store import DecisionStore
 from gateway.config import ServerConfig
@@ -111,7 +112,6 @@ def error_of(response: Any, status: int) -> dict[str, Any]:
         ({"prediction": {"type": "content"}}, "prediction", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
         ({"web_search_options": {}}, "web_search_options", "unsupported_parameter"),
-        ({"guided_json": {}}, "guided_json", "unsupported_parameter"),
     ],
 )
 def test_a_bad_value_is_a_400_that_names_the_parameter(
@@ -123,6 +123,113 @@ def test_a_bad_value_is_a_400_that_names_the_parameter(
 
     assert (param, code) == (error["param"], error["code"]), error
     assert error["type"] == "invalid_request_error"
+
+
+MEANINGFUL: dict[str, Any] = {
+    "add_generation_prompt": False,
+    "allowed_token_ids": [1],
+    "best_of": 2,
+    "chat_template": "{{ messages }}",
+    "chat_template_kwargs": {"enable_thinking": False},
+    "continue_final_message": True,
+    "documents": [{"text": "a"}],
+    "dry_multiplier": 0.8,
+    "ebnf": "root ::= 'a'",
+    "enable_thinking": False,
+    "format": "json",
+    "grammar": "root ::= 'a'",
+    "guided_choice": ["a"],
+    "guided_json": {},
+    "guided_of_next_year": 1,
+    "ignore_eos": True,
+    "include_stop_str_in_output": True,
+    "json_schema": {},
+    "length_penalty": 1.2,
+    "logits_processors": ["x"],
+    "max_length": 9,
+    "max_new_tokens": 9,
+    "min_new_tokens": 1,
+    "min_tokens": True,
+    "mirostat": 2,
+    "mirostat_eta": 0.2,
+    "mirostat_mode": 1,
+    "mirostat_tau": 3,
+    "no_repeat_ngram_size": 2,
+    "prompt_logprobs": 0,
+    "regex": "a+",
+    "repeat_penalty": 1.1,
+    "skip_special_tokens": False,
+    "stop_token_ids": [2],
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "top_a": 0.2,
+    "truncate_prompt_tokens": 5,
+    "typical_p": 0.9,
+    "use_beam_search": True,
+    "xtc_probability": 0.5,
+}
+"""Parameters of other servers that would change the answer."""
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("name", MEANINGFUL)
+def test_a_parameter_that_would_have_to_be_ignored_is_refused_by_name(
+    server: Any, name: str, path: str
+) -> None:
+    prompt = {"messages": HELLO} if "chat" in path else {"prompt": "hello"}
+    body = {"model": "scripted", **prompt}
+
+    error = error_of(server.post({**body, name: MEANINGFUL[name]}, path), 400)
+
+    assert (name, "unsupported_parameter") == (error["param"], error["code"])
+    assert name in error["message"]
+    assert server.post({**body, name: None}, path).status_code == 200
+
+
+def test_every_unsupported_parameter_passes_with_a_value_that_asks_for_nothing(server: Any) -> None:
+    for name, values in NEUTRAL.items():
+        for value in (None, *values):
+            response = server.post({"model": "scripted", "messages": HELLO, name: value})
+            assert response.status_code == 200, (name, value)
+    fields = {"typical_p": 1.0, "length_penalty": 1, "min_tokens": 0.0, "top_a": 0.0}
+    assert server.post({"model": "scripted", "messages": HELLO, **fields}).status_code == 200
+
+
+HUGE = "ab" * 30_000
+LONG: dict[str, dict[str, Any]] = {
+    "model": {"model": HUGE},
+    "role": {"messages": [{"role": HUGE, "content": "a"}]},
+    "type of a part": {"messages": [{"role": "user", "content": [{"type": HUGE}]}]},
+    "key of logit_bias": {"logit_bias": {HUGE: 1}},
+    "value in logit_bias": {"logit_bias": {"1": HUGE}},
+    "name of a parameter": {f"guided_{HUGE}": 1},
+    "name of an unknown one": {HUGE: 1, "n": 0},
+    "value of an unsupported one": {"tools": [HUGE]},
+    "number": {"temperature": HUGE},
+    "stop": {"stop": [HUGE] * 5},
+    "response format": {"response_format": {"type": HUGE}},
+}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    LONG.values(),
+    ids=LONG,
+)
+def test_an_error_repeats_no_long_text_of_the_client(server: Any, fields: dict[str, Any]) -> None:
+    response = server.post({"model": "scripted", "messages": HELLO, **fields})
+
+    error = error_of(response, response.status_code)
+    assert 400 <= response.status_code < 500
+    assert len(response.content) < 600
+    assert HUGE[:100] not in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "/nope/", "/v1/chat/completions/"])
+def test_an_error_repeats_no_long_path(server: Any, path: str) -> None:
+    response = server.get(path + HUGE[:20_000])
+
+    error_of(response, 404)
+    assert len(response.content) < 600
 
 
 @pytest.mark.parametrize("field", ["model", "messages"])

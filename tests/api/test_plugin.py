@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from click import Group
 from litestar import Litestar, Response, get
 from litestar.testing import AsyncTestClient
+from rich.logging import RichHandler
 
 from gateway.audit.base import AuditLog
-from gateway.config import AuditConfig, BackendConfig, GatewayConfig
+from gateway.audit.query import DecisionReader
+from gateway.backends.scripted import ScriptedBackend
+from gateway.config import AuditConfig, BackendConfig, GatewayConfig, LogConfig
 from gateway.errors import ConfigError, Unavailable
 from gateway.plugin import GatewayPlugin, running
+from gateway.types import Caller, ChatRequest, Job, Message
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
 Make = Callable[..., GatewayConfig]
@@ -127,6 +134,91 @@ def test_the_commands_join_the_hosts_command_line(make_config: Make) -> None:
 
     assert isinstance(cli.commands["gateway"], Group)
     assert cli.commands["gateway"].get_command(None, "serve") is not None  # type: ignore[arg-type]
+
+
+class Clumsy(ScriptedBackend):
+    """Raises while the prompt is in its local variables, and in those of every caller."""
+
+    async def generate(self, job: Job) -> Any:
+        (said,) = job.request.texts()
+        letters = dict(enumerate(said))
+        raise LookupError(f"no rule for {len(letters)} letters")
+
+
+def rich_tracebacks() -> None:
+    structlog.configure(
+        processors=[structlog.dev.ConsoleRenderer()],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    logging.basicConfig(level="DEBUG", force=True, handlers=[RichHandler(rich_tracebacks=True)])
+
+
+@pytest.fixture
+def _process_settings() -> Iterator[None]:
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    structlog.reset_defaults()
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@pytest.mark.parametrize(
+    "configure", [structlog.reset_defaults, rich_tracebacks], ids=["defaults", "rich"]
+)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.usefixtures("_process_settings")
+async def test_a_prompt_never_gets_into_the_log_of_the_host(
+    make_config: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    configure: Callable[[], None],
+    stream: bool,
+) -> None:
+    monkeypatch.setattr(ScriptedBackend, "generate", Clumsy.generate)
+    configure()
+    secret = "Zyx pains"
+    ask = {**ASK, "messages": [{"role": "user", "content": secret}], "stream": stream}
+
+    async with AsyncTestClient(host(make_config())) as client:
+        answer = await client.post("/llm/v1/chat/completions", json=ask)
+
+    output = capsys.readouterr()
+    assert answer.status_code == 500
+    assert "LookupError: no rule for 9 letters" in output.out
+    everything = output.out + output.err + caplog.text + answer.text
+    assert "Zyx" not in everything
+    assert "no rule" not in answer.text
+    lines = [line for line in output.out.splitlines() if line.startswith("{")]
+    assert [json.loads(line)["event"] for line in lines] == ["backend_failed", "request"]
+
+
+async def test_the_plugin_logs_as_its_configuration_says(
+    make_config: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for level, lines in (("info", 1), ("error", 0)):
+        async with AsyncTestClient(host(make_config(log=LogConfig(level)))) as client:
+            await client.post("/llm/v1/chat/completions", json=ASK)
+        assert lines == len(capsys.readouterr().out.splitlines())
+
+
+async def test_what_ran_bears_the_name_that_the_backend_has_in_the_configuration(
+    make_config: Make,
+) -> None:
+    config = make_config()
+    async with running(config) as gateway:
+        request = ChatRequest("scripted", (Message("user", "hello"),))
+        reply = await gateway.respond(request, Caller())
+        assert [chunk async for chunk in reply]
+
+    reader = await DecisionReader.open(config.audit.url)
+    entry = await reader.get(reply.decision_id)
+    await reader.aclose()
+    assert entry is not None
+    assert entry.outcome is not None
+    assert entry.decision.backend == entry.outcome.execution.backend == "demo"
+    assert entry.outcome.attestation == "ok"
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,13 @@ def test_include_usage_adds_a_last_chunk_and_null_before(server: Any) -> None:
     assert found[0]["id"] == found[-1]["id"]
 
 
+@pytest.mark.parametrize("wish", [None, False])
+def test_usage_that_is_not_wanted_is_not_sent(server: Any, wish: bool | None) -> None:
+    _, data = raw(server, ask(stream_options={"include_usage": wish}))
+
+    assert not any("usage" in event for event in events(data))
+
+
 @pytest.mark.parametrize(
     "fields",
     [{}, {"n": 3}, {"stop": "is"}, {"max_tokens": 2}, {"logprobs": True, "top_logprobs": 1}],

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway import extensions
+from gateway.audit.attestation import deviations
 from gateway.backends.base import Backend, Generation
 from gateway.backends.scripted import ScriptedBackend
 from gateway.errors import ConfigError, ContextLengthExceeded, QueueFull, Unavailable
@@ -26,15 +28,22 @@ from gateway.types import (
     Mode,
     Sampling,
 )
+from tests.records import decision_record
 
+NAME = "here"
+"""What the backend is called in the configuration."""
 BACKENDS: dict[str, Callable[[Path, Path], Backend]] = {
-    "scripted": lambda model, cache: ScriptedBackend(
-        replies=["One two three four five six. Seven eight nine ten."], max_length=64
+    "scripted": lambda model, cache: extensions.build(
+        "backends",
+        "scripted",
+        {"replies": ["One two three four five six. Seven eight nine ten."], "max_length": 64},
+        name=NAME,
     ),
     "local": lambda model, cache: extensions.build(
         "backends",
         "local",
         {"model": str(model), "device": "cpu", "max_length": 64, "cache": str(cache)},
+        name=NAME,
     ),
 }
 DECISIONS = {
@@ -108,9 +117,10 @@ async def test_the_execution_says_what_ran(backend: Backend, mode: Mode) -> None
     await generation.aclose()
     run = generation.execution
 
-    assert mode == run.mode
-    assert run.verifier_class == "exact"
-    assert backend.models[0].id == run.model
+    request = msgspec.structs.replace(decision_record().request, model=backend.models[0].id)
+    record = decision_record(request=request, decision=DECISIONS[mode], backend=NAME)
+    assert deviations(record, run) == ()
+    assert run.num_steps > 0
     assert run.usage.prompt_tokens > 0
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == run.usage.completion_tokens

@@ -18,7 +18,10 @@ from tests.live import LiveServer
 pytestmark = pytest.mark.model
 
 MODEL = "SmolLM2-135M-Instruct"
-CODE = "Write a Python function that parses a CSV file and returns the rows as dictionaries, and a test for it."
+CODE = (
+    "Write a Python function that parses a CSV file and returns the rows as dictionaries, "
+    "and a test for it."
+)
 MEDICAL = "What is the maximum daily dose of ibuprofen for an adult?"
 SUPPORT = "My order arrived damaged and I want a refund, can you help me?"
 

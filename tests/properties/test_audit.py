@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.audit import document, schema
+from gateway.audit.attestation import attest
 from gateway.audit.query import DecisionReader, Filters
-from gateway.audit.record import attest
 from gateway.audit.store import DecisionStore
 from gateway.errors import InvalidRequest
 from gateway.types import (
@@ -109,12 +109,12 @@ def test_attestation_never_passes_a_draft_token_that_was_not_decided(
 ) -> None:
     drafted = execution.num_draft_tokens > 0
     if (decision.draft is None and drafted) or execution.mode not in (None, decision.mode):
-        assert attest(decision, execution) == "attestation_failed"
+        assert attest(decision_record(decision=decision), execution) == "attestation_failed"
 
 
 @given(DECISIONS)
 def test_attestation_passes_what_never_ran(decision: Decision) -> None:
-    assert attest(decision, Execution()) == "ok"
+    assert attest(decision_record(decision=decision), Execution()) == "ok"
 
 
 @settings(deadline=None, max_examples=20)

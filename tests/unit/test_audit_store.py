@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator, Sized
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from structlog.testing import capture_logs
 
 from gateway.audit.query import DecisionReader, Entry
 from gateway.audit.store import DecisionStore
@@ -276,15 +276,16 @@ async def test_a_cancelled_close_still_closes(store: DecisionStore, path: Path) 
 
 
 async def test_a_lost_record_that_nobody_waits_for_any_more_is_logged(
-    impatient: DecisionStore, path: Path
+    impatient: DecisionStore, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with capture_logs() as logs, _locked(path):
+    with _locked(path):
         wait = asyncio.create_task(impatient.append_decision(decision_record()))
         await asyncio.sleep(0)
         wait.cancel()
         with pytest.raises(AuditUnavailable):
             await impatient.append_decision(decision_record(1))
-    assert [(e["event"], e["decision_id"]) for e in logs] == [("record_lost", "dec_000000")]
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (line["event"], line["decision_id"]) == ("record_lost", "dec_000000")
 
 
 async def test_a_closed_log_leaves_no_lock_behind(store: DecisionStore, path: Path) -> None:

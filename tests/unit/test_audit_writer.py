@@ -9,6 +9,7 @@ import pytest
 from gateway.audit.schema import Row, decision_row
 from gateway.audit.writer import MAX_BATCH, GroupWriter
 from gateway.errors import AuditUnavailable
+from gateway.log import build_log
 from tests.records import decision_record
 
 ROW = decision_row(decision_record(), "w")
@@ -34,7 +35,7 @@ class Commits:
 
 async def test_what_comes_during_a_commit_shares_the_next_one() -> None:
     commits = Commits()
-    writer = GroupWriter(commits, max_pending=5000)
+    writer = GroupWriter(commits, max_pending=5000, log=build_log())
     first = asyncio.create_task(writer.write(ROW, may_refuse=True))
     await asyncio.sleep(0)
     await asyncio.to_thread(commits.entered.wait)
@@ -49,7 +50,7 @@ async def test_what_comes_during_a_commit_shares_the_next_one() -> None:
 
 async def test_a_batch_has_an_upper_size() -> None:
     commits = Commits()
-    writer = GroupWriter(commits, max_pending=5000)
+    writer = GroupWriter(commits, max_pending=5000, log=build_log())
     first = asyncio.create_task(writer.write(ROW, may_refuse=True))
     await asyncio.sleep(0)
     await asyncio.to_thread(commits.entered.wait)
@@ -65,7 +66,7 @@ async def test_an_unforeseen_error_is_told_and_does_not_end_the_thread() -> None
     commits = Commits()
     commits.go.set()
     commits.error = ZeroDivisionError("surprise")
-    writer = GroupWriter(commits, max_pending=10)
+    writer = GroupWriter(commits, max_pending=10, log=build_log())
     results = await asyncio.gather(
         *(writer.write(ROW, may_refuse=True) for _ in range(3)), return_exceptions=True
     )
@@ -81,7 +82,7 @@ def test_a_loop_that_ended_without_closing_does_not_break_the_thread() -> None:
     threads: list[threading.Thread] = []
 
     async def leave() -> None:
-        writer = GroupWriter(commits, max_pending=10)
+        writer = GroupWriter(commits, max_pending=10, log=build_log())
         threads.append(writer._thread)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(writer.write(ROW, may_refuse=True), 0.05)

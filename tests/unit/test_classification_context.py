@@ -63,6 +63,7 @@ def test_a_marked_or_a_long_passage_is_context(text: str) -> None:
 def test_a_tool_that_answered_is_context_and_a_silent_one_is_not() -> None:
     assert has_context(user("Weather?"), Message("tool", "18 °C")) == "true"
     assert has_context(user("Weather?"), Message("tool", " \n")) == "false"
+    assert has_context(user("Weather?"), Message("tool", "", tool_call_id="call_1")) == "false"
 
 
 def test_a_passage_in_the_system_prompt_counts_only_when_it_is_marked() -> None:

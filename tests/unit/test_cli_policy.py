@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,45 @@ def test_validate_says_what_was_loaded(policy_file: Path) -> None:
     result = draftgate("validate", policy_file)
 
     assert result.exit_code == 0
-    assert "Policy mine, sha256:" in result.stdout
+    assert re.search(r"Policy mine, [0-9a-f]{12}:", result.stdout)
     assert "1 rules, 0 of them bans" in result.stdout
 
 
-def test_without_a_file_the_shipped_policy_is_taken() -> None:
+def test_without_a_file_and_a_configuration_the_shipped_policy_is_taken() -> None:
     result = draftgate("validate")
 
     assert result.exit_code == 0
     assert "Policy default" in result.stdout
+
+
+@pytest.mark.parametrize("variable", ["DRAFTGATE_POLICY", "DRAFTGATE_CONFIG"])
+def test_without_a_file_the_configured_policy_is_taken(
+    policy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    cases = "cases: [{name: a, signals: {code: 0.9}, expect: {mode: speculative, rule: code}}]"
+    policy_file.with_name("mine_test.yaml").write_text(cases)
+    configuration = tmp_path / "draftgate.yaml"
+    configuration.write_text("policy: mine.yaml\n")
+    paths = {"DRAFTGATE_POLICY": policy_file, "DRAFTGATE_CONFIG": configuration}
+    monkeypatch.setenv(variable, str(paths[variable]))
+
+    assert "Policy mine" in draftgate("validate").stdout
+    assert "1 of 1 cases passed" in draftgate("test").stdout
+    explained = draftgate("explain", "--signals", "code=0.9", "--json").stdout
+    assert json.loads(explained)["decision"]["policy"] == "mine"
+
+
+def test_the_configured_policy_is_held_against_the_configured_backends(
+    policy_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy_file.write_text(POLICY.replace("mode: speculative", "mode: speculative, backend: gone"))
+    assert draftgate("validate", policy_file).exit_code == 0
+
+    monkeypatch.setenv("DRAFTGATE_POLICY", str(policy_file))
+    result = draftgate("validate")
+
+    assert result.exit_code == 2
+    assert "'gone'" in result.stderr
 
 
 def test_validate_names_every_problem_and_exits_with_2(policy_file: Path) -> None:
@@ -132,14 +163,12 @@ class CodeEverywhere:
 
 
 @pytest.fixture
-def _one_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered = extensions.names
-    monkeypatch.setattr(
-        extensions,
-        "names",
-        lambda kind: ("fake",) if kind == "classifiers" else registered(kind),
-    )
-    monkeypatch.setattr(extensions, "build", lambda kind, name, options: CodeEverywhere())
+def _one_classifier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    configuration = tmp_path / "draftgate.yaml"
+    configuration.write_text("classifiers: [fake]\n")
+    monkeypatch.setenv("DRAFTGATE_CONFIG", str(configuration))
+    built = {"fake": CodeEverywhere}
+    monkeypatch.setattr(extensions, "build", lambda kind, name, options: built[name]())
 
 
 @pytest.mark.usefixtures("_one_classifier")
@@ -182,20 +211,17 @@ def test_explain_reads_a_request_file(policy_file: Path, tmp_path: Path) -> None
     path = tmp_path / "p.yaml"
     path.write_text(
         "version: 1\nname: p\nrules:\n"
-        "  - {id: a, deny: No., when: {keyword: [dose], stream: true, n: 2, has_tools: true,"
-        " model: {is: big}, response_format: {is: json_object}}}\n"
+        "  - {id: a, deny: No., when: {keyword: [dose], stream: true, n: 2, model: {is: big}}}\n"
     )
     request = tmp_path / "request.json"
     body = {
         "model": "big",
         "messages": [
-            {"role": "system", "content": None},
+            {"role": "system", "content": ""},
             {"role": "user", "content": [{"type": "text", "text": "A dose?"}]},
         ],
         "stream": True,
         "n": 2,
-        "tools": [{}],
-        "response_format": {"type": "json_object"},
         "temperature": 0.2,
     }
     request.write_text(json.dumps(body))
@@ -231,14 +257,17 @@ def test_wrong_options_are_explained(policy_file: Path, options: list[str], expe
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"", "not a request"),
-        (b"{", "not a request"),
-        (b"[]", "not a request: Expected `object`"),
+        (b"", "has no body"),
+        (b"{", "not valid JSON"),
+        (b"[]", "must be a JSON object"),
         (b"{}", "needs either `messages` or `prompt`"),
-        (b'{"prompt": 3}', "$.prompt"),
-        (b'{"messages": [{"content": "x"}]}', "missing required field `role`"),
-        (b"\xff", "not a request"),
-        (b"[" * 100_000, "not a request"),
+        (b'{"prompt": "a", "messages": []}', "needs either `messages` or `prompt`"),
+        (b'{"prompt": 3}', "Invalid value for 'prompt'"),
+        (b'{"messages": [{"content": "x"}]}', "Missing required parameter: 'messages[0].role'"),
+        (b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "send text"),
+        (b'{"prompt": "a", "tools": [{}]}', "'tools' is not supported"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_request_file_that_is_wrong_is_explained(
@@ -249,4 +278,5 @@ def test_a_request_file_that_is_wrong_is_explained(
     result = draftgate("explain", policy_file, "--request", path)
 
     assert result.exit_code == 2
+    assert str(path) in result.stderr
     assert expected in result.stderr

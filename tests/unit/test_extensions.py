@@ -40,3 +40,16 @@ def test_an_option_is_given_to_the_constructor():
     backend = extensions.build("backends", "scripted", {"models": ["m"], "max_length": 9})
 
     assert [(model.id, model.max_length) for model in backend.models] == [("m", 9)]
+
+
+def test_what_the_gateway_gives_is_no_option_and_cannot_be_overridden():
+    backend = extensions.build("backends", "scripted", {"models": ["m"]}, name="mine")
+    assert backend.models[0].id == "m"
+
+    with pytest.raises(ConfigError, match=r"'scripted' has no option name .*options: chunk_sec"):
+        extensions.build("backends", "scripted", {"name": "other"}, name="mine")
+
+
+def test_a_constructor_that_does_not_take_what_it_is_given_is_named():
+    with pytest.raises(ConfigError, match=r"'domain' takes no colour .*its constructor must"):
+        extensions.build("classifiers", "domain", {}, colour="red")

@@ -2,10 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from gateway import extensions
-from gateway.audit.record import attest
+from gateway.audit.attestation import attest
 from gateway.backends.local import LocalBackend
 from gateway.errors import ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
@@ -18,6 +19,7 @@ from gateway.types import (
     Mode,
     Sampling,
 )
+from tests.records import decision_record
 
 
 @pytest.fixture
@@ -65,7 +67,12 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
 
     assert generation.output_ids(0) == expected.output_ids(0)
     assert ran.mode is decision.mode
-    assert attest(decision, ran) == "ok"
+    record = decision_record(
+        decision=decision,
+        request=msgspec.structs.replace(decision_record().request, model=backend.models[0].id),
+        sampling=Sampling(max_tokens=24),
+    )
+    assert attest(record, ran) == "ok"
     assert ran.usage.completion_tokens == len(generation.output_ids(0))
     assert chunks[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert chunks[-1].usage.completion_tokens == ran.usage.completion_tokens
@@ -124,6 +131,17 @@ def test_an_unknown_cost_model_is_a_configuration_error(tiny_model):
         extensions.build("backends", "local", {"model": str(tiny_model), "cost_model": "fast"})
 
 
+async def test_extensions_are_looked_up_once_and_not_for_each_request(backend, monkeypatch):
+    looked_up = []
+    load = extensions.load
+    monkeypatch.setattr(extensions, "load", lambda *name: looked_up.append(name) or load(*name))
+
+    for _ in range(3):
+        await run(backend, decide(Mode.SPECULATIVE), max_tokens=4)
+
+    assert sorted(looked_up) == [("draft_sources", "suffix"), ("verifiers", "coupled")]
+
+
 async def test_choices_are_counted_together_and_told_apart(backend):
     chunks, generation = await run(backend, decide(Mode.SPECULATIVE), n=2, temperature=1.5)
 
@@ -142,7 +160,7 @@ async def test_more_choices_than_there_is_room_for_are_refused_whole(backend):
 
 
 async def test_logprobs_come_with_the_bytes_of_each_token(backend):
-    chunks, generation = await run(backend, decide(Mode.STANDARD), logprobs=2)
+    chunks, _ = await run(backend, decide(Mode.STANDARD), logprobs=2)
     tokens = [token for chunk in chunks for token in chunk.logprobs or ()]
 
     spelled = b"".join(token.token_bytes for token in tokens).decode(errors="replace")

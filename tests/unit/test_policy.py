@@ -94,7 +94,7 @@ def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
     policy = load(path)
 
     assert policy.hash == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert policy.version == "sha256:" + policy.hash[:16]
+    assert policy.version == policy.default.policy_version == policy.hash[:12]
     assert policy.default.policy_hash == policy.hash
 
 

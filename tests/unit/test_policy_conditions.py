@@ -7,7 +7,7 @@ import pytest
 from gateway import documents
 from gateway.routing.conditions import compile_when
 from gateway.routing.facts import Facts
-from gateway.routing.schema import When
+from gateway.routing.when import When
 from gateway.routing.words import fold, has_word
 from gateway.types import Caller, ChatRequest, Message, Signal, Signals
 

@@ -7,8 +7,8 @@ import pytest
 
 from gateway import documents
 from gateway.routing.policy import parse_policy
-from gateway.routing.schema import When
 from gateway.routing.testing import CaseFile, run
+from gateway.routing.when import When
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from gateway.types import (
     Job,
     Message,
     Mode,
+    Prompt,
     Sampling,
     Signal,
 )
@@ -89,8 +91,8 @@ class FakeAudit:
 class Watched(ScriptedBackend):
     """A scripted backend that notes what was in the log when it was asked to generate."""
 
-    def __init__(self, audit: FakeAudit, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, audit: FakeAudit, *, name: str = "first", **options: Any) -> None:
+        super().__init__(name=name, **options)
         self.audit = audit
         self.jobs: list[Job] = []
         self.recorded: list[int] = []
@@ -368,7 +370,8 @@ async def test_a_seed_is_drawn_recorded_and_given_to_the_backend() -> None:
     "execution",
     [
         {"mode": "speculative", "num_draft_tokens": 4},
-        {"mode": "standard", "num_draft_tokens": 1, "first_draft_position": 0},
+        {"mode": "standard", "num_draft_tokens": 1},
+        {"verifier_class": "lossy"},
     ],
 )
 async def test_what_ran_against_the_decision_fails_the_attestation(
@@ -386,14 +389,92 @@ async def test_what_ran_against_the_decision_fails_the_attestation(
 
 async def test_a_rule_may_send_a_request_to_another_backend() -> None:
     audit = FakeAudit()
-    first, second = Watched(audit), Watched(audit, replies=["Second."])
+    first, second = Watched(audit), Watched(audit, name="second", replies=["Second."])
     gateway = make(audit, backends={"first": first, "second": second})
 
     text = await read(await gateway.respond(ask("moved"), Caller()))
 
     assert text == "Second."
     assert audit.decision.backend == "second"
+    assert audit.outcome.attestation == "ok"
     assert first.jobs == []
+
+
+class Wordy(Watched):
+    """Counts every prompt as ``length`` tokens."""
+
+    def __init__(self, audit: FakeAudit, name: str, length: int) -> None:
+        super().__init__(audit, name=name)
+        self.length = length
+
+    async def prepare(self, request: ChatRequest) -> Prompt:
+        return Prompt(self.length)
+
+
+LONG_IS_BANNED = """\
+version: 1
+name: lengths
+rules:
+  - {id: long, when: {min_prompt_tokens: 100}, ban: [speculative, hybrid]}
+  - {id: fast, decide: {mode: speculative, backend: second}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lengths", "mode", "answering"),
+    [
+        ((9, 9), Mode.SPECULATIVE, "second"),
+        ((9, 100), Mode.STANDARD, "second"),
+        ((100, 9), Mode.STANDARD, "first"),
+    ],
+)
+async def test_the_policy_sees_the_prompts_length_on_the_backend_that_answers(
+    lengths: tuple[int, int], mode: Mode, answering: str
+) -> None:
+    audit = FakeAudit()
+    backends = {
+        name: Wordy(audit, name, length)
+        for name, length in zip(("first", "second"), lengths, strict=True)
+    }
+
+    await read(await make(audit, backends=backends, policy=LONG_IS_BANNED).respond(ask(), Caller()))
+
+    record = audit.decision
+    assert (record.decision.mode, record.backend) == (mode, answering)
+    assert record.request.prompt_tokens == backends[answering].length
+    (seen,) = [step for step in record.decision.trace if step.rule == "long"]
+    assert seen.detail.startswith(f"prompt_tokens {backends[answering].length} ")
+    assert audit.outcome.execution.backend == answering
+    assert audit.outcome.attestation == "ok"
+    assert [len(backend.jobs) for backend in backends.values()] == [
+        int(name == answering) for name in backends
+    ]
+
+
+async def test_rules_that_send_a_request_round_in_a_circle_are_refused() -> None:
+    audit = FakeAudit()
+    policy = """\
+version: 1
+name: circle
+rules:
+  - {id: long, when: {min_prompt_tokens: 100}, decide: {mode: standard, backend: first}}
+  - {id: short, decide: {mode: standard, backend: second}}
+"""
+    backends = {"first": Wordy(audit, "first", 9), "second": Wordy(audit, "second", 100)}
+
+    with pytest.raises(Unavailable, match="circle of backends"):
+        await make(audit, backends=backends, policy=policy).respond(ask(), Caller())
+
+    assert audit.records == []
+
+
+async def test_a_backend_that_answers_for_another_fails_the_attestation() -> None:
+    audit = FakeAudit()
+    gateway = make(audit, backends={"first": Watched(audit, name="other")})
+
+    await read(await gateway.respond(ask(), Caller()))
+
+    assert audit.outcome.attestation == "attestation_failed"
 
 
 async def test_a_rule_that_names_a_backend_without_the_model_is_refused() -> None:
@@ -469,7 +550,7 @@ class Rude(ScriptedBackend):
     """Breaks the backends' contract in a chosen way."""
 
     def __init__(self, chunks: Sequence[Chunk], failure: Exception | None = None) -> None:
-        super().__init__()
+        super().__init__(name="first")
         self.chunks = chunks
         self.failure = failure
 
@@ -482,26 +563,34 @@ class Rude(ScriptedBackend):
 
 
 @pytest.mark.parametrize(
-    ("chunks", "failure", "message"),
+    ("chunks", "failure", "detail"),
     [
-        ([Chunk(text="a")], None, "without a finish reason"),
-        ([], None, "without a finish reason"),
-        ([Chunk(finish_reason=FinishReason.ERROR)], None, "gave up"),
-        ([Chunk(finish_reason=FinishReason.CANCELLED)], None, "gave up"),
-        ([], RuntimeError("secret weights path"), "the server's log says why"),
+        ([Chunk(text="a")], None, "no finish reason came for 1 of the choices"),
+        ([], None, "no finish reason came for 1 of the choices"),
+        ([Chunk(finish_reason=FinishReason.ERROR)], None, "the backend gave up: error"),
+        ([Chunk(finish_reason=FinishReason.CANCELLED)], None, "the backend gave up: cancelled"),
+        ([], RuntimeError("secret weights path"), "RuntimeError: secret weights path"),
+        ([], BackendFailed(detail="CUDA is out of memory"), "CUDA is out of memory"),
     ],
 )
-async def test_a_backend_that_breaks_its_contract_is_an_error_and_recorded(
-    chunks: Sequence[Chunk], failure: Exception | None, message: str
+async def test_why_a_backend_broke_is_recorded_and_logged_and_not_told(
+    capsys: pytest.CaptureFixture[str],
+    chunks: Sequence[Chunk],
+    failure: Exception | None,
+    detail: str,
 ) -> None:
     audit = FakeAudit()
     gateway = make(audit, backends={"first": Rude(chunks, failure)})
 
-    with pytest.raises(GatewayError, match=message) as caught:
+    with pytest.raises(GatewayError) as caught:
         await read(await gateway.respond(ask(), Caller()))
 
-    assert "secret" not in caught.value.message
+    told = "The answer could not be generated; the server's log says why."
+    assert told == caught.value.message == str(caught.value)
     assert audit.outcome.finish_reasons == (FinishReason.ERROR,)
+    assert audit.outcome.error == f"backend_failed: {detail}"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["error"] == f"backend_failed: {detail}"
 
 
 async def test_two_at_once_do_not_mix() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +44,7 @@ from gateway.types import (
     ModelInfo,
     Prompt,
     Sampling,
+    ToolCall,
 )
 
 
@@ -53,8 +54,9 @@ class LocalBackend:
     def __init__(
         self,
         *,
+        name: str = "local",
         model: str = DEMO,
-        name: str | None = None,
+        served_name: str | None = None,
         dtype: str = "auto",
         device: str = "auto",
         num_slots: int = 8,
@@ -65,7 +67,7 @@ class LocalBackend:
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
     ) -> None:
-        """Load the model and start the engine; ``name`` is what clients call it.
+        """Load the model and start the engine; ``served_name`` is what clients call it.
 
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
@@ -93,13 +95,15 @@ class LocalBackend:
             )
         except (ModelError, ValueError) as error:
             raise _config_error(error) from error
-        self._name = name or self._loaded.name
+        self._name = name
+        self._served_name = served_name or self._loaded.name
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._sources: dict[str, DraftSource] = {}
+        self._verifiers: dict[str, Callable[[], Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
         self.models: Sequence[ModelInfo] = (
-            ModelInfo(self._name, self._loaded.created, self._loaded.model.max_length),
+            ModelInfo(self._served_name, self._loaded.created, self._loaded.model.max_length),
         )
         self._engine.start()
 
@@ -120,9 +124,11 @@ class LocalBackend:
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per choice to the engine, all or none."""
-        generation = LocalGeneration(self._name, self._loaded, job.prompt.num_tokens)
+        generation = LocalGeneration(
+            self._name, self._served_name, self._loaded, job.prompt.num_tokens
+        )
         mode = self._mode(job.decision)
-        verifier: Verifier = extensions.load("verifiers", job.decision.verifier)()
+        verifier = self._verifier(job.decision.verifier)
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
@@ -195,6 +201,12 @@ class LocalBackend:
             self._sources[name] = extensions.load("draft_sources", name)()
         return self._sources[name]
 
+    def _verifier(self, name: str) -> Verifier:
+        # What is kept is how to make one: finding that out takes milliseconds of the event loop.
+        if name not in self._verifiers:
+            self._verifiers[name] = extensions.load("verifiers", name)
+        return self._verifiers[name]()
+
 
 def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:
     """Make ``model`` ready to be loaded; returns the folder or hub id. Raises ConfigError."""
@@ -223,8 +235,23 @@ def _pieces(loaded: LoadedModel) -> list[str]:
 
 
 def _turn(message: Message) -> Mapping[str, Any]:
-    role = "system" if message.role == "developer" else message.role
-    return {**message.raw, "role": role, "content": message.text}
+    """One message for the chat template, made of what `Message.text` holds and of nothing else."""
+    content = message.refusal if message.content is None else message.content
+    # Never None, which templates print or stumble over.
+    turn: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": content or "",
+    }
+    if message.tool_calls:
+        turn["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _call(call: ToolCall) -> Mapping[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _params(sampling: Sampling, choice: int) -> SamplingParams:

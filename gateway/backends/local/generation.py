@@ -19,9 +19,12 @@ from gateway.types import Chunk, Execution, FinishReason, Mode, TokenLogprob, Us
 class LocalGeneration:
     """The rows of one job, as an async iterator of chunks."""
 
-    def __init__(self, name: str, loaded: LoadedModel, num_prompt_tokens: int) -> None:
+    def __init__(
+        self, backend: str, model: str, loaded: LoadedModel, num_prompt_tokens: int
+    ) -> None:
         self.tickets: list[Ticket] = []
-        self._name = name
+        self._backend = backend
+        self._model = model
         self._loaded = loaded
         self._num_prompt_tokens = num_prompt_tokens
         # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
@@ -52,8 +55,8 @@ class LocalGeneration:
         """The engine's own counts, summed over the choices."""
         stats = [ticket.stats for ticket in self.tickets]
         return Execution(
-            backend="local",
-            model=self._name,
+            backend=self._backend,
+            model=self._model,
             mode=Mode(self.tickets[0].request.mode.name) if self.tickets else None,
             verifier=self.tickets[0].request.verifier.name if self.tickets else None,
             verifier_class=_verifier_class(self.tickets),
@@ -66,6 +69,7 @@ class LocalGeneration:
             num_drafts=sum(s.num_drafts for s in stats),
             num_draft_tokens=sum(s.num_draft_tokens for s in stats),
             num_accepted_tokens=sum(s.num_accepted_tokens for s in stats),
+            longest_draft=max((s.longest_draft for s in stats), default=0),
             accept_counts=_accept_counts(stats),
             drafts_by_source=_by_source(stats),
             first_draft_position=min(
@@ -92,7 +96,7 @@ class LocalGeneration:
             choice, piece = await self._pieces.get()
             self._num_read += piece.finish_reason is not None
             if piece.finish_reason is RowFinishReason.ERROR:
-                raise BackendFailed(f"Decoding failed: {self.tickets[choice].error}.")
+                raise BackendFailed(detail=f"decoding failed: {self.tickets[choice].error}")
             if self._closed or piece.finish_reason is RowFinishReason.CANCELLED:
                 continue
             if piece.text or piece.logprobs or piece.finish_reason is not None:

@@ -1,0 +1,159 @@
+"""Turns the fields of a request body into a `ChatRequest`, for the endpoints and for dry runs alike.
+
+It knows nothing of HTTP: headers and the raw body are the endpoint's to add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.api import body
+from gateway.api.schemas import (
+    ChatCompletionRequest,
+    ChatMessage,
+    CompletionRequest,
+    ContentPart,
+    FunctionCall,
+    SamplingFields,
+)
+from gateway.errors import InvalidRequest, UnsupportedParameter, cut
+from gateway.types import ChatRequest, Message, ToolCall
+
+DEFAULT_MAX_TOKENS = 16
+"""What the OpenAI API gives a text completion when the request does not say."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What one body asks for: the request, and how its answer is to be shown."""
+
+    request: ChatRequest
+    include_usage: bool = False
+
+
+def chat_request(fields: Mapping[str, Any]) -> Asked:
+    """The body of a chat completion. Raises InvalidRequest or UnsupportedParameter."""
+    wire = body.parse(fields, ChatCompletionRequest)
+    request = ChatRequest(
+        model=wire.model,
+        messages=tuple(
+            _message(message, f"messages[{index}]") for index, message in enumerate(wire.messages)
+        ),
+        sampling=body.sampling(wire, max_tokens=_max_tokens(wire), logprobs=_logprobs(wire)),
+        n=wire.n or 1,
+        stream=bool(wire.stream),
+    )
+    return Asked(request, _include_usage(wire))
+
+
+def completion_request(fields: Mapping[str, Any]) -> Asked:
+    """The body of a text completion. Raises InvalidRequest or UnsupportedParameter."""
+    wire = body.parse(fields, CompletionRequest)
+    max_tokens = DEFAULT_MAX_TOKENS if wire.max_tokens is None else wire.max_tokens
+    request = ChatRequest(
+        model=wire.model,
+        prompt=_prompt(wire.prompt),
+        sampling=body.sampling(wire, max_tokens=max_tokens, logprobs=wire.logprobs),
+        n=wire.n or 1,
+        stream=bool(wire.stream),
+    )
+    return Asked(request, _include_usage(wire))
+
+
+def _include_usage(wire: SamplingFields) -> bool:
+    return wire.stream_options is not None and bool(wire.stream_options.include_usage)
+
+
+def _message(wire: ChatMessage, param: str) -> Message:
+    """One turn; a field that its role does not have, or that nobody judges, goes no further."""
+    content = wire.content
+    if isinstance(content, list):
+        content = "\n".join(
+            _part(part, f"{param}.content[{index}]") for index, part in enumerate(content)
+        )
+    elif content is None and wire.role != "assistant":
+        raise InvalidRequest(
+            f"A message with the role {wire.role!r} needs content.",
+            param=f"{param}.content",
+            code="missing_required_parameter",
+        )
+    if wire.role == "assistant":
+        return Message(wire.role, content, wire.refusal, _tool_calls(wire))
+    return Message(
+        wire.role, content, tool_call_id=wire.tool_call_id if wire.role == "tool" else None
+    )
+
+
+def _part(part: ContentPart, param: str) -> str:
+    if part.type not in ("text", "refusal"):
+        raise UnsupportedParameter(
+            f"Content of type {cut(part.type)!r} is not supported; send text.", param=param
+        )
+    text = part.text if part.type == "text" else part.refusal
+    if text is None:
+        raise InvalidRequest(
+            f"A part of type {part.type!r} needs the field {part.type!r}.",
+            param=f"{param}.{part.type}",
+            code="missing_required_parameter",
+        )
+    return text
+
+
+def _tool_calls(wire: ChatMessage) -> tuple[ToolCall, ...]:
+    calls = [_tool_call(call.function, call.id) for call in wire.tool_calls or () if call.function]
+    if wire.function_call is not None:
+        calls.append(_tool_call(wire.function_call, None))
+    return tuple(calls)
+
+
+def _tool_call(function: FunctionCall, call_id: str | None) -> ToolCall:
+    return ToolCall(function.name or "", function.arguments or "", call_id or "")
+
+
+def _max_tokens(wire: ChatCompletionRequest) -> int | None:
+    old, new = wire.max_tokens, wire.max_completion_tokens
+    if old is not None and new is not None and old != new:
+        raise InvalidRequest(
+            "'max_tokens' and 'max_completion_tokens' differ; send one of them.",
+            param="max_completion_tokens",
+        )
+    return old if new is None else new
+
+
+def _logprobs(wire: ChatCompletionRequest) -> int | None:
+    if wire.logprobs:
+        return wire.top_logprobs or 0
+    if wire.top_logprobs is not None:
+        raise InvalidRequest("'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
+    return None
+
+
+def _prompt(prompt: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
+    """One prompt, as text or as token ids."""
+    if isinstance(prompt, str):
+        return prompt
+    if not prompt:
+        raise InvalidRequest("'prompt' is an empty list.", param="prompt", code="empty_array")
+    ids = [item for item in prompt if isinstance(item, int)]
+    if len(ids) == len(prompt):
+        return _token_ids(ids)
+    if ids or len(prompt) > 1:
+        raise UnsupportedParameter(
+            "Only one prompt a request is supported: send a string, a list of one string, or a "
+            "list of token ids.",
+            param="prompt",
+        )
+    only = prompt[0]
+    if isinstance(only, str):
+        return only
+    return _token_ids(only if isinstance(only, list) else [only])
+
+
+def _token_ids(ids: list[int]) -> tuple[int, ...]:
+    if not ids:
+        raise InvalidRequest("'prompt' is an empty list.", param="prompt", code="empty_array")
+    if any(token < 0 for token in ids):
+        raise InvalidRequest("A token id in 'prompt' is negative.", param="prompt")
+    return tuple(ids)

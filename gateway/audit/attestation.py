@@ -1,0 +1,104 @@
+"""Attestation: holds what ran, as the backend counted it, against everything that was decided.
+
+What no count can show is not attested: whether a draft token stood on a content token, the
+temperature, and what the verifier did with its scores. Knows nothing of storage or backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.audit.record import DecisionRecord
+from gateway.types import Decision, Execution, Usage
+
+VERIFIER_CLASS = "exact"
+"""The class of every verifier that can be decided: a policy has no word to allow a lossy one."""
+
+
+def attest(record: DecisionRecord, run: Execution) -> str:
+    """``ok`` when what ran is what was decided, else ``attestation_failed``."""
+    return "attestation_failed" if deviations(record, run) else "ok"
+
+
+def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
+    """What ran that was not decided, in words; empty when there is nothing of that kind."""
+    if _is_idle(run):
+        return ()
+    return (*_plan(record, run), *_length(record, run), *_drafts(record.decision, run), *_sums(run))
+
+
+def _is_idle(run: Execution) -> bool:
+    """Whether nothing ran: there is at most a place, a prompt and a time of waiting."""
+    return run == Execution(
+        backend=run.backend,
+        model=run.model,
+        usage=Usage(run.usage.prompt_tokens),
+        queue_seconds=run.queue_seconds,
+        fingerprint=run.fingerprint,
+    )
+
+
+def _plan(record: DecisionRecord, run: Execution) -> Iterator[str]:
+    decision = record.decision
+    if decision.deny is not None:
+        yield "it ran, though it was denied"
+    for what, decided, executed in (
+        ("backend", record.backend, run.backend),
+        ("model", record.request.model, run.model),
+        ("mode", decision.mode, run.mode),
+        ("verifier", decision.verifier, run.verifier),
+        ("verifier class", VERIFIER_CLASS, run.verifier_class),
+    ):
+        if executed != decided:
+            yield f"{what} {executed or 'unknown'}, not {decided}"
+
+
+def _length(record: DecisionRecord, run: Execution) -> Iterator[str]:
+    longest = record.sampling.max_tokens
+    if longest is not None and run.usage.completion_tokens > longest * record.request.n:
+        yield f"{run.usage.completion_tokens} tokens from {record.request.n} x {longest}"
+
+
+def _drafts(decision: Decision, run: Execution) -> Iterator[str]:
+    if not _has_drafts(run):
+        return
+    draft, first = decision.draft, run.first_draft_position
+    if draft is None:
+        yield "draft tokens, though none was to be proposed"
+        return
+    if others := sorted(set(run.drafts_by_source) - {draft.source}):
+        yield f"draft source {', '.join(others)}, not {draft.source}"
+    if run.longest_draft > draft.num_speculative_tokens:
+        yield f"a draft of {run.longest_draft} tokens, not {draft.num_speculative_tokens} at most"
+    if first is not None and first < decision.standard_first:
+        yield f"a draft token at position {first}, before {decision.standard_first}"
+
+
+def _has_drafts(run: Execution) -> bool:
+    counts = (run.num_drafts, run.num_draft_tokens, run.num_accepted_tokens, run.longest_draft)
+    return (
+        any(counts)
+        or any(run.accept_counts)
+        or any(map(any, run.drafts_by_source.values()))
+        or run.first_draft_position is not None
+    )
+
+
+def _sums(run: Execution) -> Iterator[str]:
+    """Counts that contradict each other: something ran that one of them does not tell of."""
+    by_source = run.drafts_by_source.values()
+    accepted_counts = sum(k * count for k, count in enumerate(run.accept_counts))
+    drafts, proposed, accepted = run.num_drafts, run.num_draft_tokens, run.num_accepted_tokens
+    tokens = run.usage.completion_tokens
+    for holds, what in (
+        (sum(p for p, _ in by_source) == proposed, "proposed tokens by source"),
+        (sum(a for _, a in by_source) == accepted == accepted_counts, "accepted tokens"),
+        (sum(run.accept_counts) == drafts <= run.num_steps, "drafts"),
+        (accepted <= proposed and drafts <= proposed <= drafts * run.longest_draft, "draft tokens"),
+        (run.longest_draft <= proposed, "the longest draft"),
+        ((run.first_draft_position is None) == (drafts == 0), "the first draft's position"),
+        # A target pass emits a token of its own, and the draft tokens that it accepts.
+        (run.num_steps <= tokens <= run.num_steps + accepted, "tokens and steps"),
+    ):
+        if not holds:
+            yield f"the counts contradict each other: {what}"

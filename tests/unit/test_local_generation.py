@@ -1,0 +1,67 @@
+"""The account of a local generation, and what becomes of the engine's own words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.backends.local import LocalBackend
+from gateway.errors import BackendFailed
+from gateway.types import ChatRequest, Decision, Draft, Job, Message, Mode, Sampling
+
+DECISION = Decision(
+    mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=Draft("suffix", 3)
+)
+
+
+@pytest.fixture
+async def backend(tiny_model: Path) -> AsyncIterator[LocalBackend]:
+    made = LocalBackend(
+        name="gpu-0", model=str(tiny_model), served_name="small", device="cpu", dtype="float32"
+    )
+    yield made
+    await made.aclose()
+
+
+async def start(backend: LocalBackend, *, n: int = 1) -> Any:
+    request = ChatRequest("small", (Message("user", "abcabcabcabcabc"),), n=n)
+    prompt = await backend.prepare(request)
+    sampling = Sampling(max_tokens=24, seed=3, temperature=0.0)
+    return await backend.generate(Job("req", request, DECISION, sampling, prompt))
+
+
+async def test_the_account_bears_the_configured_name_and_the_longest_draft(
+    backend: LocalBackend,
+) -> None:
+    generation = await start(backend, n=2)
+    assert [chunk async for chunk in generation]
+    await generation.aclose()
+
+    run = generation.execution
+    assert (run.backend, run.model) == ("gpu-0", "small")
+    assert [model.id for model in backend.models] == ["small"]
+    assert run.num_draft_tokens > 0
+    assert 1 <= run.longest_draft <= 3
+    assert run.longest_draft == max(ticket.stats.longest_draft for ticket in generation.tickets)
+
+
+async def test_the_engines_own_words_are_for_the_log_and_not_for_the_client(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(rows: Any) -> Any:
+        raise MemoryError("device 3 of host gpu-17 has 2 MiB left")
+
+    monkeypatch.setattr(backend._loaded.model, "forward", fail)
+    generation = await start(backend)
+
+    with pytest.raises(BackendFailed) as caught:
+        [chunk async for chunk in generation]
+    await generation.aclose()
+
+    assert "gpu-17" not in caught.value.message
+    assert caught.value.detail == (
+        "decoding failed: MemoryError: device 3 of host gpu-17 has 2 MiB left"
+    )
