@@ -113,7 +113,13 @@ class Drafter:
             if limit < 1:
                 proposals[ticket.number] = _Proposal(NO_DRAFT, Why.END)
                 continue
-            request = DraftRequest(ticket.number, sequence.token_ids, limit)
+            request = DraftRequest(
+                ticket.number,
+                sequence.token_ids,
+                limit,
+                sequence.num_output_tokens,
+                ticket.noise,
+            )
             asked.setdefault(source, []).append((ticket, request))
         for source, rows in asked.items():
             try:
@@ -129,17 +135,11 @@ class Drafter:
         drafts = source.propose([request for _, request in rows])
         proposals = {}
         for (ticket, request), draft in zip(rows, drafts, strict=True):
-            # Cut here too: a source that says too much must not write past the cache.
-            draft = draft.first(min(request.max_tokens, self._num_known(draft)))
+            # Cut here too: a source that says too much must not write past the cache, nor a draft
+            # model's padding reach the target.
+            draft = draft.first(request.max_tokens).within(self._vocab_size)
             proposals[ticket.number] = _gated(ticket, draft)
         return proposals
-
-    def _num_known(self, draft: Draft) -> int:
-        """How many of the first tokens are of the target's vocabulary."""
-        for i, token_id in enumerate(draft.token_ids):
-            if not 0 <= token_id < self._vocab_size:
-                return i
-        return len(draft)
 
 
 def _gated(ticket: Ticket, draft: Draft) -> _Proposal:

@@ -249,6 +249,7 @@ class Engine:
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
+        ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         self._count(ticket, position)
         accepted = min(verdict.num_accepted, emitted)
         self._drafter.settle(share, position, accepted, scores[emitted - 1])

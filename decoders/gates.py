@@ -1,4 +1,4 @@
-"""Gates: where a hybrid row may draft. They see the context and the deterministic draft, no model."""
+"""Gates: where a hybrid row may draft. They see the context and the draft's tokens, no model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Gate(Protocol):
     """Says how much of a draft may stand."""
 
     def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
-        """How many of the draft's first tokens are allowed."""
+        """How many of the draft's first tokens are allowed.
+
+        Looking at the tokens themselves is noted, and costs a sampled draft its dense law.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, overload
 
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftSource
@@ -79,7 +79,34 @@ class Hybrid:
         return self._speculative.source(position)
 
     def admit(self, draft: Draft, context: GateContext) -> Draft:
-        """The longest first part that every gate admits."""
+        """The longest first part that every gate admits.
+
+        A gate that has looked at the tokens has selected, even where it lets all of them stand: the
+        draft is judged as given from then on.
+        """
         for gate in self._gates:
-            draft = draft.first(gate.admit(context, draft.token_ids))
+            seen = _Glance(draft.token_ids)
+            count = gate.admit(context, seen)
+            draft = draft.select(count).one_hot() if seen.looked else draft.first(count)
         return draft
+
+
+class _Glance(Sequence[int]):
+    """The tokens of a draft, and whether anybody has looked at one. Their number is no secret."""
+
+    def __init__(self, token_ids: Sequence[int]) -> None:
+        self._token_ids = token_ids
+        self.looked = False
+
+    def __len__(self) -> int:
+        return len(self._token_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        self.looked = True
+        return self._token_ids[index]

@@ -16,7 +16,8 @@ from decoders.params import FinishReason, ParameterError, SamplingParams
 from decoders.sampling import Noise, TokenCounts
 from decoders.sequence import Piece, TokenSequence
 from decoders.stats import DecodeStats
-from decoders.verify import CoupledVerifier, Verifier
+from decoders.verifiers.base import Verifier
+from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Request:
     params: SamplingParams = SamplingParams()
     mode: Mode = field(default_factory=Standard)
     verifier: Verifier = field(default_factory=CoupledVerifier)
+    """A lossy one keeps this request's account and cannot be shared with another."""
     listener: Listener | None = None
     scope: str = ""
     """Who may share computed prompts with whom: rows of one scope only, for example one caller's."""

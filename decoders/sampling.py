@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Protocol
 
 import torch
@@ -23,26 +24,59 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 # Looked at first for top-p: sorting a whole vocabulary costs more than a small model's forward.
 _NUCLEUS_CANDIDATES = 256
+_CPU = torch.device("cpu")
+
+
+class Purpose(IntEnum):
+    """What a draw is for. Draws for different purposes at one position are independent."""
+
+    CHOICE = 0
+    """The target's own choice in the `coupled` verifier, and a draft model's proposal beside it."""
+    ACCEPT = 1
+    """Whether a draft token stands."""
+    RESIDUAL = 2
+    """The token in place of one that does not."""
+    BONUS = 3
+    """The token where there is no draft, or after one that stood whole."""
+    CANDIDATE = 4
+    """A further candidate beside the draft token; the j-th has purpose CANDIDATE + j."""
 
 
 class Noise(Protocol):
     """The source of randomness of one sequence."""
 
-    def choose(self, scores: Tensor, position: int) -> Sequence[int]:
-        """One token id per row of ``scores`` [n, vocab], drawn with law softmax(scores).
+    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> Sequence[int]:
+        """One token id per row of ``scores`` [n, vocab], drawn with `law` of that row.
 
         Row i is the choice at output position ``position + i``; ``-inf`` is never chosen.
         """
+        ...
+
+    def accept(self, probability: float, position: int) -> bool:
+        """True with ``probability``, by a draw for purpose ACCEPT at output ``position``."""
+        ...
+
+    def law(self, scores: Tensor) -> Tensor:
+        """The law that `choose` draws with, float64, for each row of ``scores`` [..., vocab]."""
         ...
 
 
 class Greedy:
     """No noise: the most likely token, the smallest id of equals."""
 
-    def choose(self, scores: Tensor, position: int) -> list[int]:
+    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> list[int]:
         """The argmax of each row of ``scores`` [n, vocab]."""
         chosen: list[int] = scores.argmax(dim=-1).tolist()
         return chosen
+
+    def accept(self, probability: float, position: int) -> bool:
+        """Whether it is certain: a draft token is the most likely token or it is not."""
+        return probability >= 1.0
+
+    def law(self, scores: Tensor) -> Tensor:
+        """All mass on the argmax of each row."""
+        best = scores.argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(scores, dtype=torch.float64).scatter_(-1, best, 1.0)
 
 
 class GumbelNoise:
@@ -51,12 +85,22 @@ class GumbelNoise:
     def __init__(self, seed: int) -> None:
         self.seed = seed & _MASK64
 
-    def choose(self, scores: Tensor, position: int) -> list[int]:
+    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> list[int]:
         """The argmax of scores + noise for each row of ``scores`` [n, vocab]."""
         count, vocab_size = scores.shape
-        noise = gumbel(self.seed, position, count, vocab_size, scores.device)
+        stream = _stream(self.seed, purpose)
+        noise = gumbel(stream, position, count, vocab_size, scores.device)
         chosen: list[int] = (scores + noise).argmax(dim=-1).tolist()
         return chosen
+
+    def accept(self, probability: float, position: int) -> bool:
+        """Whether a uniform number falls below ``probability``."""
+        bits = random_bits(_stream(self.seed, Purpose.ACCEPT), position, 1, 1, _CPU)
+        return (int(bits.item()) + 0.5) * 2.0**-53 < probability
+
+    def law(self, scores: Tensor) -> Tensor:
+        """Softmax of each row."""
+        return scores.to(torch.float64).softmax(dim=-1)
 
 
 def noise_for(params: SamplingParams, seed: int) -> Noise:
@@ -87,6 +131,11 @@ def gumbel(seed: int, position: int, count: int, vocab_size: int, device: torch.
     # The middle of each of the 2^53 intervals: never 0 or 1, so never an infinite value.
     uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
     return uniform.log_().neg_().log_().neg_()
+
+
+def _stream(seed: int, purpose: int) -> int:
+    """The seed itself for the choice, so that a logged seed means what it always meant."""
+    return _mix(_mix(seed) ^ (purpose * _WEYL)) if purpose else seed
 
 
 def _mix(value: int) -> int:

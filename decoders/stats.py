@@ -30,6 +30,9 @@ class DecodeStats:
     """Why the steps that might have had a draft had as many tokens of it as they had, and how often."""
     num_cached_tokens: int = 0
     """Prompt tokens whose keys and values were there already, from a prompt that began alike."""
+    distortion: float = 0.0
+    """Sum over the emitted tokens of TV(law they were drawn from, target's law), given what came
+    before; above 0 only with a lossy verifier. Bounds the total variation of the whole answer."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     """From admission to the first token."""

@@ -14,9 +14,10 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from decoders.draft import Draft
+from decoders.draft import Dense, Draft
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import Row
+from decoders.sampling import Purpose
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
 
@@ -113,6 +114,30 @@ class ScriptedDraftSource:
         self.forgotten.append(sequence_id)
 
 
+class SampledDraftSource(ScriptedDraftSource):
+    """Draws its drafts from the law that ``draft_law(token_ids)`` states, with the row's own noise."""
+
+    name = "sampled"
+
+    def __init__(self, draft_law: Law) -> None:
+        super().__init__(lambda token_ids, max_tokens: ())
+        self._draft_law = draft_law
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft per request, of its full length."""
+        return [self._draw(request) for request in requests]
+
+    def _draw(self, request: DraftRequest) -> Draft:
+        drawn: list[int] = []
+        laws = []
+        for i in range(request.max_tokens):
+            law = torch.tensor(self._draft_law((*request.token_ids, *drawn)), dtype=torch.float64)
+            scores = law.log().unsqueeze(0)
+            drawn.append(request.noise.choose(scores, request.position + i)[0])
+            laws.append(request.noise.law(scores[0]))
+        return Draft(tuple(drawn), self.name, law=Dense(torch.stack(laws)))
+
+
 class Branches:
     """A source of choices that is replayed once for every combination of outcomes."""
 
@@ -153,9 +178,17 @@ class EnumeratedNoise:
     def __init__(self, branches: Branches) -> None:
         self._branches = branches
 
-    def choose(self, scores: Tensor, position: int) -> Sequence[int]:
-        """One outcome per row of ``scores`` [n, vocab]."""
-        return _LateChoices(self._branches, scores.to(torch.float64).softmax(dim=-1).tolist())
+    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> Sequence[int]:
+        """One outcome per row of ``scores`` [n, vocab]; every call is a draw of its own."""
+        return _LateChoices(self._branches, self.law(scores).tolist())
+
+    def accept(self, probability: float, position: int) -> bool:
+        """Both outcomes, where both are possible."""
+        return self._branches.pick((max(0.0, 1.0 - probability), probability)) == 1
+
+    def law(self, scores: Tensor) -> Tensor:
+        """Softmax of each row."""
+        return scores.to(torch.float64).softmax(dim=-1)
 
 
 class _LateChoices(Sequence[int]):

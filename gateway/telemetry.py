@@ -183,6 +183,7 @@ def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
         "mode_executed": execution.mode and execution.mode.value,
         "verifier": execution.verifier,
         "verifier_class": execution.verifier_class,
+        "distortion": _number(execution.distortion),
         **_drafting(execution),
         "prompt_tokens": execution.usage.prompt_tokens,
         "completion_tokens": execution.usage.completion_tokens,

@@ -46,6 +46,12 @@ DOMAINS: tuple[str, ...] = (
 """The domains a classifier gives an independent probability each."""
 
 
+EXACT_VERIFIERS: tuple[str, ...] = ("coupled", "rejection")
+LOSSY_VERIFIERS: tuple[str, ...] = ("typical", "conservative")
+"""Of the verifiers that come with Draftgate, those that can change what an answer says; a policy has
+to allow each use of one. A verifier of somebody else's says for itself which it is."""
+
+
 class Caller(msgspec.Struct, frozen=True):
     """Who asks; worked out from the API key."""
 
@@ -195,6 +201,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_hash: str
     reason: str = ""
     verifier: str = "coupled"
+    max_distortion: float | None = None
+    """The total variation that a lossy verifier may put between an answer's law and the target's;
+    ``None``: the verifier must be exact."""
     draft: Draft | None = None
     """``None`` exactly when the mode is standard."""
     standard_first: int = 0
@@ -267,6 +276,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     verifier: str | None = None
     verifier_class: str | None = None
     """``exact`` or ``lossy``."""
+    distortion: float = 0.0
+    """What a lossy verifier has spent of its budget, for the choice that spent most."""
     usage: Usage = Usage()
     num_steps: int = 0
     """Target forward passes that gave at least one token to this request."""

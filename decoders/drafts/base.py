@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from decoders.draft import Draft
+from decoders.sampling import Greedy, Noise
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,11 @@ class DraftRequest:
     """Prompt and output so far; grows in place between calls and is never cut."""
     max_tokens: int
     """At least 1."""
+    position: int = 0
+    """Output position of the draft's first token."""
+    noise: Noise = Greedy()
+    """To draw a proposal with, for purpose CHOICE at the position of the token: the `coupled`
+    verifier then chooses with the same noise, and all others never touch it."""
 
 
 class DraftSource(Protocol):
@@ -27,7 +33,8 @@ class DraftSource(Protocol):
         """One draft per request, of at most its ``max_tokens``; empty where it has nothing to say.
 
         A draft must be a function of the sequence's tokens (and its noise) alone, never of the
-        other rows.
+        other rows. One that is drawn states a dense law, unless anything was dropped for what was
+        drawn: then it is one-hot, or its law is renormalised (see `Draft.select`).
         """
         ...
 

@@ -109,4 +109,4 @@ class SuffixDraftSource:
         period = len(token_ids) - 1 - end
         # A match that reaches into its own continuation repeats with this period.
         proposed = tuple(token_ids[end + 1 + i % period] for i in range(count))
-        return Draft(proposed, self.name, length)
+        return Draft(proposed, self.name, match_length=length)

@@ -11,7 +11,7 @@ from litestar.connection import ASGIConnection
 from gateway.errors import InvalidRequest
 from gateway.exchange import new_id
 from gateway.reply import Receipt
-from gateway.types import Mode
+from gateway.types import Decision, Mode
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -65,8 +65,13 @@ def of_receipt(receipt: Receipt) -> dict[str, str]:
         MODE: decision.mode.value,
         "x-draftgate-rule": safe(decision.rule),
         "x-draftgate-policy": safe(decision.policy_version),
-        "x-draftgate-verifier": safe(decision.verifier),
+        "x-draftgate-verifier": _verifier(decision),
     }
+
+
+def _verifier(decision: Decision) -> str:
+    lossy = decision.max_distortion is not None
+    return f"{safe(decision.verifier)}; lossy" if lossy else safe(decision.verifier)
 
 
 def safe(value: str) -> str:

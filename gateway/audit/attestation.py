@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from gateway.audit.record import DecisionRecord
 from gateway.types import Decision, Execution, Usage
 
-VERIFIER_CLASS = "exact"
-"""The class of every verifier that can be decided: a policy has no word to allow a lossy one."""
+_ROUNDING = 1e-9
+"""A distortion is a sum of many small numbers."""
 
 
 def attest(record: DecisionRecord, run: Execution) -> str:
@@ -24,7 +24,14 @@ def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
     """What ran that was not decided, in words; empty when there is nothing of that kind."""
     if _is_idle(run):
         return ()
-    return (*_plan(record, run), *_length(record, run), *_drafts(record.decision, run), *_sums(run))
+    decision = record.decision
+    return (
+        *_plan(record, run),
+        *_distortion(decision, run),
+        *_length(record, run),
+        *_drafts(decision, run),
+        *_sums(run),
+    )
 
 
 def _is_idle(run: Execution) -> bool:
@@ -47,10 +54,20 @@ def _plan(record: DecisionRecord, run: Execution) -> Iterator[str]:
         ("model", record.request.model, run.model),
         ("mode", decision.mode, run.mode),
         ("verifier", decision.verifier, run.verifier),
-        ("verifier class", VERIFIER_CLASS, run.verifier_class),
+        ("verifier class", _verifier_class(decision), run.verifier_class),
     ):
         if executed != decided:
             yield f"{what} {executed or 'unknown'}, not {decided}"
+
+
+def _verifier_class(decision: Decision) -> str:
+    return "exact" if decision.max_distortion is None else "lossy"
+
+
+def _distortion(decision: Decision, run: Execution) -> Iterator[str]:
+    budget = decision.max_distortion or 0.0
+    if not 0.0 <= run.distortion <= budget + _ROUNDING:
+        yield f"a distortion of {run.distortion:.4g}, not {budget:.4g} at most"
 
 
 def _length(record: DecisionRecord, run: Execution) -> Iterator[str]:

@@ -17,6 +17,8 @@ from gateway.types import (
 )
 
 SCHEMA_VERSION = 1
+_ROUNDING = 1e-9
+"""Of a sum of many small numbers."""
 
 
 class RequestFacts(msgspec.Struct, frozen=True):

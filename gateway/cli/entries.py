@@ -96,6 +96,8 @@ def _asked(entry: Entry) -> str:
 
 def _decided(decision: Decision) -> str:
     parts = [decision.mode.value, f"verifier {decision.verifier}"]
+    if decision.max_distortion is not None:
+        parts.append(f"lossy, distortion at most {decision.max_distortion:g}")
     if decision.draft is not None:
         most = decision.draft.num_speculative_tokens
         parts.append(f"draft {decision.draft.source}, at most {most} tokens")
@@ -117,10 +119,13 @@ def _executed(entry: Entry) -> dict[str, str]:
         return {"executed": "open: still running, or left by a crash until the next start"}
     run, times = outcome.execution, outcome.timings
     ran = "nothing" if run.mode is None else f"{run.mode.value}, verifier {run.verifier}"
+    if run.verifier_class:
+        spent = f", distortion {run.distortion:.3g}" if run.verifier_class == "lossy" else ""
+        ran += f" ({run.verifier_class}{spent})"
     ending = ", ".join(reason.value for reason in outcome.finish_reasons) or "interrupted"
     first = "-" if times.first_token is None else _duration(times.first_token)
     return {
-        "executed": ran + (f" ({run.verifier_class})" if run.verifier_class else ""),
+        "executed": ran,
         "attestation": outcome.attestation,
         **_deviations(entry.decision, outcome),
         "drafting": _drafting(entry),

@@ -208,6 +208,7 @@ def _print_decision(decision: Decision, signals: Signals) -> None:
         "denied": decision.deny or "",
         "forced by": decision.forced_by or "",
         "verifier": decision.verifier,
+        "max distortion": "" if decision.max_distortion is None else f"{decision.max_distortion:g}",
         "draft": f"{draft.source}, {draft.num_speculative_tokens} tokens at most" if draft else "",
         "standard first": str(decision.standard_first or ""),
         "content tokens": decision.content_tokens.value if decision.mode is Mode.HYBRID else "",

@@ -18,7 +18,16 @@ import msgspec
 
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy, Rule
-from gateway.types import Caller, ChatRequest, Decision, Draft, Mode, RuleTrace, Signals
+from gateway.types import (
+    EXACT_VERIFIERS,
+    Caller,
+    ChatRequest,
+    Decision,
+    Draft,
+    Mode,
+    RuleTrace,
+    Signals,
+)
 
 WISHED_STANDARD_FIRST = 10
 """Standard tokens at the start of a hybrid answer that only the caller asked for."""
@@ -141,6 +150,8 @@ def _standard(chosen: Decision, reason: str) -> Decision:
     return msgspec.structs.replace(
         chosen,
         mode=Mode.STANDARD,
+        verifier=chosen.verifier if chosen.max_distortion is None else EXACT_VERIFIERS[0],
+        max_distortion=None,
         draft=None,
         standard_first=0,
         content_tokens=Mode.SPECULATIVE,

@@ -141,6 +141,7 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
         policy_hash=policy_hash,
         reason=reason,
         verifier=decide.verifier,
+        max_distortion=decide.max_distortion,
         draft=draft,
         standard_first=decide.standard_first or 0,
         content_tokens=Mode(decide.content_tokens or "speculative"),

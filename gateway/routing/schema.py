@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.documents import Check
 from gateway.routing.when import Count, Text, When, exactly_one
-from gateway.types import Mode
+from gateway.types import EXACT_VERIFIERS, LOSSY_VERIFIERS, Mode
 
 RESERVED_IDS = ("default", "on_classifier_error", "on_truncated_input")
 
@@ -58,6 +58,8 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     draft: DraftChoice | None = None
     verifier: str = "coupled"
+    allow_lossy: bool = False
+    max_distortion: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     standard_first: Count | None = None
     content_tokens: Literal["standard", "speculative"] | None = None
     max_entropy: Annotated[float, msgspec.Meta(gt=0, le=20)] | None = None
@@ -86,6 +88,23 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
                 "this hybrid is plain speculative",
                 "give `standard_first` above 0, `content_tokens: standard` or `max_entropy`",
             )
+        self._check_lossy()
+
+    def _check_lossy(self) -> None:
+        lossy = self.allow_lossy or self.max_distortion is not None
+        if self.verifier in LOSSY_VERIFIERS and not lossy:
+            raise ValueError(
+                f"the verifier {self.verifier!r} can change what answers say",
+                "give `allow_lossy: true` and `max_distortion`, or use coupled",
+            )
+        if lossy and not (self.allow_lossy and self.max_distortion is not None):
+            raise ValueError(
+                "`allow_lossy: true` and `max_distortion` go together",
+                "give both, with max_distortion above 0 and at most 1, or neither",
+            )
+        if lossy and (self.verifier in EXACT_VERIFIERS or self.mode is Mode.STANDARD):
+            what = "standard mode" if self.mode is Mode.STANDARD else f"{self.verifier!r}"
+            raise ValueError(f"{what} is exact", "remove `allow_lossy` and `max_distortion`")
 
 
 class RuleEntry(msgspec.Struct, frozen=True, kw_only=True):

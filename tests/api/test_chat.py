@@ -71,6 +71,20 @@ def test_the_headers_tell_the_decision_and_the_records_agree(
     assert entry.outcome.attestation == "ok"
 
 
+def test_the_header_says_that_a_verifier_is_lossy(start: Any) -> None:
+    policy = """
+version: 1
+name: relaxed
+default: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 0.1}
+"""
+    server = start(policy=policy)
+    headers = server.post(ask()).headers
+
+    assert headers["x-draftgate-verifier"] == "typical; lossy"
+    entry = server.entry(headers["x-draftgate-decision-id"])
+    assert entry.decision.decision.max_distortion == 0.1
+
+
 @pytest.mark.parametrize("given", ["", "a" * 129, "a b", "a\tb", "<script>"])
 def test_an_odd_request_id_is_replaced(server: Any, given: str) -> None:
     response = server.post(ask(), x_request_id=given)

@@ -1,8 +1,8 @@
 """Proof by exact enumeration: what the engine emits has the target's law, to 1e-12.
 
 The whole engine is replayed over every branch of every choice on models of a few tokens, and the law
-of its outputs is compared with the product of the target's own conditional laws. The reference
-below shares no code with the engine. No sampling, no p-values.
+of its outputs is compared with the product of the target's own conditional laws (`tests/laws.py`).
+No sampling, no p-values.
 """
 
 import itertools
@@ -11,9 +11,10 @@ import math
 import pytest
 
 from decoders.cost import CostModel
+from decoders.draft import Draft
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.gates import ContentTokens, EntropyGate, FunctionWords, StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import SamplingParams
 from decoders.profile import Profile
@@ -21,63 +22,34 @@ from decoders.request import Request
 from decoders.testing import (
     Branches,
     CharacterTokenizer,
+    SampledDraftSource,
     ScriptedDraftSource,
     TableModel,
     enumerate_law,
 )
+from decoders.verifiers.coupled import CoupledVerifier
+from decoders.verifiers.rejection import RejectionVerifier
+from tests.laws import (
+    DRAFT_LAWS,
+    EOS,
+    PROCESSORS,
+    PROMPT,
+    TEXT,
+    VOCAB,
+    assert_equal_laws,
+    block,
+    emitted,
+    oracle,
+    product,
+    reference,
+    sampled_draft,
+    target,
+)
 
-TEXT = "ab."
-EOS = 2
-VOCAB = 3
-PROMPT = (0, 1, 0)
-
-# (a, b, end) by the last two tokens: plain, sharp, tied, and with impossible tokens.
-ROWS = {
-    (0, 0): (0.5, 0.3, 0.2),
-    (0, 1): (0.6, 0.4, 0.0),
-    (1, 0): (0.25, 0.5, 0.25),
-    (1, 1): (0.0, 1.0, 0.0),
-}
-
-
-def target(prefix):
-    return ROWS[prefix[-2], prefix[-1]]
-
-
-PROCESSORS = {
-    "plain": {},
-    "temperature": {"temperature": 0.5},
-    "hot": {"temperature": 3.0},
-    "top_k": {"top_k": 2},
-    "top_k_one": {"top_k": 1},
-    "top_p": {"top_p": 0.7},
-    "min_p": {"min_p": 0.55},
-    "bias": {"logit_bias": {0: 1.0, 2: -0.5}},
-    "ban": {"logit_bias": {1: -math.inf}},
-    "penalties": {"frequency_penalty": 0.7, "presence_penalty": 0.4},
-    "repetition": {"repetition_penalty": 1.5},
-    "greedy": {"temperature": 0.0},
-    "all": {
-        "temperature": 0.8,
-        "top_k": 2,
-        "top_p": 0.9,
-        "min_p": 0.05,
-        "frequency_penalty": 0.5,
-        "repetition_penalty": 1.2,
-        "logit_bias": {2: 0.3},
-    },
-}
-
-
-def oracle(tokens, count):
-    """Drafts that are often right: the target's most likely continuation."""
-    tokens = list(tokens)
-    for _ in range(count):
-        row = target(tuple(t % 2 for t in tokens))
-        tokens.append(row.index(max(row)))
-    return tokens[-count:]
-
-
+WORDS = FunctionWords([" the", " cat", "."])
+MIDDLING = 0.8
+"""Between the entropies of the target's rows, so that the gate opens and shuts along an answer."""
+VERIFIERS = {"coupled": CoupledVerifier, "rejection": RejectionVerifier}
 MODES = {
     "standard": lambda k: Standard(),
     "oracle": lambda k: Speculative(ScriptedDraftSource(oracle), k),
@@ -87,97 +59,115 @@ MODES = {
         ScriptedDraftSource(lambda t, n: ([1] * (len(t) % 3) + [EOS, 0, 1])[:n]), k
     ),
     "standard-first": lambda k: Hybrid(ScriptedDraftSource(oracle), [StandardFirst(2)], k),
-    "content-tokens": lambda k: Hybrid(
-        ScriptedDraftSource(oracle), [ContentTokens(FunctionWords([" the", " cat", "."]))], k
+    "content-tokens": lambda k: Hybrid(ScriptedDraftSource(oracle), [ContentTokens(WORDS)], k),
+    "entropy": lambda k: Hybrid(ScriptedDraftSource(oracle), [EntropyGate(MIDDLING)], k),
+}
+SAMPLED = {
+    "near": lambda k: Speculative(SampledDraftSource(DRAFT_LAWS["near"]), k),
+    "blind": lambda k: Speculative(SampledDraftSource(DRAFT_LAWS["blind"]), k),
+    "padded": lambda k: Speculative(SampledDraftSource(DRAFT_LAWS["padded"]), k),
+    "narrow": lambda k: Speculative(SampledDraftSource(DRAFT_LAWS["narrow"]), k),
+    "standard-first": lambda k: Hybrid(
+        SampledDraftSource(DRAFT_LAWS["near"]), [StandardFirst(2)], k
     ),
-    # Between the entropies of the target's rows, so that it opens and shuts along an answer.
-    "entropy": lambda k: Hybrid(ScriptedDraftSource(oracle), [EntropyGate(0.8)], k),
+    "content-tokens": lambda k: Hybrid(
+        SampledDraftSource(DRAFT_LAWS["near"]), [ContentTokens(WORDS)], k
+    ),
+    "entropy": lambda k: Hybrid(SampledDraftSource(DRAFT_LAWS["near"]), [EntropyGate(MIDDLING)], k),
 }
 
 
-def reference(params, stop=(), max_tokens=4):
-    """The law of complete answers: a tree walk over the target's processed laws."""
-    law = {}
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_the_emitted_law_is_the_targets(verifier, processor, mode, k):
+    params = PROCESSORS[processor]
 
-    def walk(output, weight):
-        text = "".join(TEXT[t] for t in output if t != EOS)
-        ended = output and (
-            output[-1] == EOS or any(s in text for s in stop) or len(output) == max_tokens
-        )
-        if ended:
-            law[output] = law.get(output, 0.0) + weight
-            return
-        for token, mass in enumerate(processed(params, output)):
-            if mass > 0:
-                walk((*output, token), weight * mass)
+    law = emitted(params, lambda: MODES[mode](k), verifier=VERIFIERS[verifier])
 
-    walk((), 1.0)
-    return law
+    assert_equal_laws(law, reference(SamplingParams(**params)))
 
 
-def processed(params, output):
-    """Bias, repetition, frequency and presence, temperature, min-p, top-k, top-p, in plain floats."""
-    raw = target(tuple(t % 2 for t in PROMPT + output))
-    logits = [math.log(m) if m > 0 else -math.inf for m in raw]
-    logits = [z + params.logit_bias.get(t, 0.0) for t, z in enumerate(logits)]
-    for t in range(VOCAB):
-        count = output.count(t)
-        if count or t in PROMPT:
-            r = params.repetition_penalty
-            logits[t] = logits[t] / r if logits[t] > 0 else logits[t] * r
-        logits[t] -= params.frequency_penalty * count + params.presence_penalty * (count > 0)
-    if params.temperature == 0:
-        best = logits.index(max(logits))
-        return [float(t == best) for t in range(VOCAB)]
-    weights = [math.exp((z - max(logits)) / params.temperature) for z in logits]
-    weights = [w if w >= params.min_p * max(weights) else 0.0 for w in weights]
-    if params.top_k:
-        floor = sorted(weights, reverse=True)[params.top_k - 1]
-        weights = [w if w >= floor else 0.0 for w in weights]
-    total, mass = sum(weights), 0.0
-    for w in sorted(weights, reverse=True):
-        mass += w / total
-        if mass >= params.top_p:
-            weights = [v if v >= w else 0.0 for v in weights]
-            break
-    return [w / sum(weights) for w in weights]
+@pytest.mark.parametrize("k", [3, 4])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("processor", ["top_k", "all"])
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_the_emitted_law_is_the_targets_with_long_drafts(verifier, processor, mode, k):
+    """Answers long enough for a draft of k tokens after the first token, which has none."""
+    params = PROCESSORS[processor]
+
+    law = emitted(params, lambda: MODES[mode](k), verifier=VERIFIERS[verifier], max_tokens=k + 2)
+
+    assert_equal_laws(law, reference(SamplingParams(**params), max_tokens=k + 2))
 
 
-def emitted(params, mode, k, stop=(), max_tokens=4, cost=lambda: None):
-    tokenizer = CharacterTokenizer(TEXT, eos_ids=[EOS])
-    row = SamplingParams(
-        **params, stop=stop, max_tokens=max_tokens, seed=0 if params.get("temperature") == 0 else 1
+@pytest.mark.parametrize("mode", SAMPLED)
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_the_emitted_law_is_the_targets_with_sampled_drafts(processor, mode):
+    """Through the engine, which is where drafts are fitted to the target's vocabulary."""
+    params = PROCESSORS[processor]
+
+    law = emitted(
+        params,
+        lambda: SAMPLED[mode](2 if processor == "all" else 1),
+        verifier=RejectionVerifier,
+        max_tokens=3,
     )
 
-    def run(noise):
-        model = TableModel(
-            lambda prefix: target(tuple(t % 2 for t in prefix)), VOCAB, max_length=12
-        )
-        request = Request(PROMPT, row, MODES[mode](k), noise=None if row.greedy else noise)
-        return tuple(Engine(model, tokenizer, cost=cost()).generate(request).output_ids)
-
-    return enumerate_law(run)
+    assert_equal_laws(law, reference(SamplingParams(**params), max_tokens=3))
 
 
-def assert_equal_laws(law, expected):
-    assert sum(law.values()) == pytest.approx(1, abs=1e-12)
-    for output in law.keys() | expected.keys():
-        assert law.get(output, 0.0) == pytest.approx(expected.get(output, 0.0), abs=1e-12), output
+def gated(noise, k):
+    """A sampled draft through the engine's gate, which looks at its tokens."""
+    mode = Hybrid(ScriptedDraftSource(oracle), [ContentTokens(WORDS)], k)
+    return mode.admit(sampled_draft(noise, DRAFT_LAWS["near"], k), GateContext(0))
+
+
+def proposed(noise, k):
+    return Draft(tuple(oracle(PROMPT, k)))
+
+
+ONE_HOT = {"proposed": proposed, "gated": gated}
+DRAWN = {
+    name: lambda noise, k, law=law: sampled_draft(noise, law, k) for name, law in DRAFT_LAWS.items()
+}
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("draft", ONE_HOT)
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_the_emitted_law_is_the_targets(processor, mode, k):
-    if mode == "standard" and k > 1:
-        k = 1
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_a_draft_judged_as_given_leaves_the_law_of_a_block(verifier, processor, draft, k):
+    """One draft of full length; what follows the block is the target's own."""
     params = PROCESSORS[processor]
 
-    assert_equal_laws(emitted(params, mode, k), reference(SamplingParams(**params)))
+    law = block(VERIFIERS[verifier], params, lambda noise: ONE_HOT[draft](noise, k), k + 1)
+
+    assert_equal_laws(law, product(params, k + 1))
 
 
-@pytest.mark.parametrize("mode", ["oracle", "wrong", "end-in-draft", "entropy"])
-@pytest.mark.parametrize("processor", ["plain", "penalties", "all"])
+@pytest.mark.parametrize(
+    ("draft", "k"),
+    [(draft, k) for draft in DRAWN for k in (1, 2)] + [("near", 3), ("blind", 3), ("blind", 4)],
+)
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_a_draft_judged_by_its_law_leaves_the_law_of_a_block(processor, draft, k):
+    params = PROCESSORS[processor]
+
+    law = block(RejectionVerifier, params, lambda noise: DRAWN[draft](noise, k), k + 1)
+
+    assert_equal_laws(law, product(params, k + 1))
+
+
+@pytest.mark.parametrize(
+    ("verifier", "mode"),
+    [
+        *((v, mode) for v in VERIFIERS for mode in ("oracle", "wrong", "entropy")),
+        *(("rejection", f"sampled {mode}") for mode in ("near", "entropy")),
+    ],
+)
+@pytest.mark.parametrize("processor", ["plain", "all"])
 @pytest.mark.parametrize(
     "profile",
     [
@@ -186,37 +176,55 @@ def test_the_emitted_law_is_the_targets(processor, mode, k):
         {(1, 1): 1.0, (1, 9): 9.0},
     ],
 )
-def test_what_drafts_cost_does_not_bend_the_law(profile, processor, mode):
+def test_what_drafts_cost_does_not_bend_the_law(profile, processor, verifier, mode):
     """One cost model learns through all branches, so that it rules differently in each."""
-    cost = CostModel(Profile(profile))
     params = PROCESSORS[processor]
+    sampled = mode.removeprefix("sampled ")
+    make = MODES[mode] if sampled == mode else SAMPLED[sampled]
 
-    law = emitted(params, mode, 4, cost=lambda: cost)
+    law = emitted(
+        params,
+        lambda: make(2),
+        verifier=VERIFIERS[verifier],
+        max_tokens=3,
+        cost=CostModel(Profile(profile)),
+    )
 
-    assert_equal_laws(law, reference(SamplingParams(**params)))
+    assert_equal_laws(law, reference(SamplingParams(**params), max_tokens=3))
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("max_tokens", [1, 2, 3, 5])
+@pytest.mark.parametrize("max_tokens", [1, 2, 4])
 @pytest.mark.parametrize("stop", [(), ("bb",), ("ab", "ba"), ("aab",)])
-def test_stop_strings_and_limits_cut_where_they_should(mode, stop, max_tokens):
-    law = emitted({}, mode, 3, stop, max_tokens)
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_stop_strings_and_limits_cut_where_they_should(verifier, mode, stop, max_tokens):
+    law = emitted(
+        {},
+        lambda: MODES[mode](3),
+        verifier=VERIFIERS[verifier],
+        stop=stop,
+        max_tokens=max_tokens,
+    )
 
     assert_equal_laws(law, reference(SamplingParams(), stop, max_tokens))
 
 
-def test_rows_of_all_modes_in_one_batch_are_independent():
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_rows_of_all_modes_in_one_batch_are_independent(verifier):
     """The joint law of three rows that share every forward is the product of their own."""
     tokenizer = CharacterTokenizer(TEXT, eos_ids=[EOS])
 
     def run(noise):
-        model = TableModel(
-            lambda prefix: target(tuple(t % 2 for t in prefix)), VOCAB, max_length=12
-        )
-        engine = Engine(model, tokenizer)
+        engine = Engine(TableModel(target, VOCAB, max_length=12), tokenizer)
         tickets = engine.submit(
             [
-                Request(PROMPT, SamplingParams(max_tokens=2), MODES[mode](2), noise=noise)
+                Request(
+                    PROMPT,
+                    SamplingParams(max_tokens=2),
+                    MODES[mode](2),
+                    VERIFIERS[verifier](),
+                    noise=noise,
+                )
                 for mode in ("standard", "oracle", "standard-first")
             ]
         )
@@ -225,15 +233,15 @@ def test_rows_of_all_modes_in_one_batch_are_independent():
         return tuple(tuple(ticket.sequence.output_ids) for ticket in tickets)
 
     single = reference(SamplingParams(), max_tokens=2)
-    product = {
+    joint = {
         outputs: math.prod(single[output] for output in outputs)
         for outputs in itertools.product(single, repeat=3)
     }
 
-    assert_equal_laws(enumerate_law(run), product)
+    assert_equal_laws(enumerate_law(run), joint)
 
 
-# -- the enumeration catches what it should --------------------------------------------------------
+# -- gates on sampled drafts -----------------------------------------------------------------------
 
 P, Q, CONTENT = (0.5, 0.3, 0.2), (0.2, 0.3, 0.5), {0}
 
@@ -261,19 +269,43 @@ def test_naive_gating_of_a_sampled_draft_is_biased_and_seen():
     assert replay(naive) == pytest.approx((0.40, 0.36, 0.24), abs=1e-12)
 
 
-@pytest.mark.parametrize("draft", [0, 1, 2])
-def test_a_gate_before_the_coupled_verifier_is_exact(draft):
-    """The same target and content tokens, whatever the draft proposes."""
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_the_same_gate_before_the_verifier_is_exact(verifier):
+    """The same target, draft law and content tokens, through the engine's own gate."""
     words = FunctionWords([" cat", " the", " of"])
     tokenizer = CharacterTokenizer("abc")
 
     def run(noise):
-        source = ScriptedDraftSource(lambda tokens, count: [draft] * count)
-        mode = Hybrid(source, [ContentTokens(words)], 2)
+        mode = Hybrid(SampledDraftSource(lambda prefix: Q), [ContentTokens(words)], 1)
         params = SamplingParams(max_tokens=3)
         engine = Engine(TableModel(lambda prefix: P, 3), tokenizer)
-        return (engine.generate(Request([0], params, mode, noise=noise)).output_ids[1],)
+        request = Request([0], params, mode, VERIFIERS[verifier](), noise=noise)
+        return (engine.generate(request).output_ids[1],)
 
     law = enumerate_law(run)
 
     assert [law[(token,)] for token in range(3)] == pytest.approx(P, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("way", ["one_hot", "restricted"])
+def test_a_selection_is_exact_either_way_back(way, k):
+    """Cut before the first b, which is then judged as given, or by the law without b."""
+
+    def draft(noise):
+        drawn = sampled_draft(noise, DRAFT_LAWS["near"], k)
+        kept = drawn.token_ids.index(1) if 1 in drawn.token_ids else k
+        selection = drawn.select(kept)
+        if way == "one_hot":
+            return selection.one_hot()
+        return selection.restricted(drawn.law.draft_probs.new_tensor([1, 0, 1]).bool())
+
+    assert_equal_laws(block(RejectionVerifier, {}, draft, k + 1), product({}, k + 1))
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("draft", [0, 1, 2])
+def test_no_draft_of_any_token_moves_the_law(draft, verifier):
+    law = block(VERIFIERS[verifier], {}, lambda noise: Draft((draft,) * 2), 3)
+
+    assert_equal_laws(law, product({}, 3))

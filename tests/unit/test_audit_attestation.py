@@ -23,6 +23,8 @@ STANDARD_RUN = Execution(
     num_steps=20,
 )
 HYBRID_DECIDED = decided(mode=Mode.HYBRID, standard_first=2)
+LOSSY_DECIDED = decided(mode=Mode.SPECULATIVE, verifier="typical", max_distortion=0.2)
+LOSSY_RUN = msgspec.structs.replace(RUN, verifier="typical", verifier_class="lossy")
 
 CHANGES: dict[str, list[Any]] = {
     "backend": ["", "other"],
@@ -46,6 +48,7 @@ CHANGES: dict[str, list[Any]] = {
         {"suffix": (16, 12), "model": (0, 0)},
     ],
     "first_draft_position": [None],
+    "distortion": [0.01, -0.01],
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
 NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint", "why_k"}
@@ -63,6 +66,7 @@ WORK: dict[str, Any] = {
     "accept_counts": (1,),
     "drafts_by_source": {"suffix": (1, 0)},
     "first_draft_position": 0,
+    "distortion": 0.1,
     "prefill_seconds": 0.1,
     "decode_seconds": 0.1,
 }
@@ -84,6 +88,7 @@ def test_every_field_of_an_execution_is_attested_or_known_not_to_be() -> None:
         "model",
         "queue_seconds",
         "fingerprint",
+        "why_k",
     }
 
 
@@ -96,6 +101,9 @@ def test_every_field_of_an_execution_is_attested_or_known_not_to_be() -> None:
         (HYBRID_DECIDED, changed(STANDARD_RUN, mode=Mode.HYBRID)),
         (DECIDED, changed(STANDARD_RUN, mode=Mode.SPECULATIVE)),
         (DECIDED, changed(RUN, usage=Usage(12, 19))),
+        (LOSSY_DECIDED, LOSSY_RUN),
+        (LOSSY_DECIDED, changed(LOSSY_RUN, distortion=0.2)),
+        (LOSSY_DECIDED, changed(LOSSY_RUN, distortion=0.2 + 1e-12)),
         (decision_record(sampling=Sampling()), changed(RUN, num_steps=20, usage=Usage(9, 32))),
     ],
 )
@@ -104,6 +112,19 @@ def test_what_was_decided_and_nothing_else_is_attested(
 ) -> None:
     assert deviations(record, run) == ()
     assert attest(record, run) == "ok"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        changed(LOSSY_RUN, distortion=0.21),
+        changed(LOSSY_RUN, verifier="conservative"),
+        changed(LOSSY_RUN, verifier_class="exact"),
+        RUN,
+    ],
+)
+def test_a_lossy_verifier_is_held_to_its_name_and_budget(run: Execution) -> None:
+    assert attest(LOSSY_DECIDED, run) == "attestation_failed"
 
 
 @pytest.mark.parametrize(("field", "value"), all_of(CHANGES))

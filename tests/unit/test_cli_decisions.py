@@ -231,6 +231,24 @@ def test_a_decision_is_shown_with_its_reasons_and_what_became_of_it(url: str) ->
         assert part in text, part
 
 
+def test_a_lossy_verifier_is_shown_with_its_budget_and_what_it_spent(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    execution = Execution(
+        mode=Mode.SPECULATIVE, verifier="typical", verifier_class="lossy", distortion=0.12345
+    )
+    _fill(
+        url,
+        [
+            decided(1, mode=Mode.SPECULATIVE, verifier="typical", max_distortion=0.2),
+            outcome_record(1, execution=execution),
+        ],
+    )
+    text = _run("show", "dec_000001", "--url", url).stdout
+
+    assert "verifier typical, lossy, distortion at most 0.2" in text
+    assert "speculative, verifier typical (lossy, distortion 0.123)" in text
+
+
 def test_a_request_that_still_runs_or_was_interrupted_is_shown_as_that(url: str) -> None:
     assert "open: still running" in _run("show", "dec_000003", "--url", url).stdout
     _fill(url, [])

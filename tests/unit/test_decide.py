@@ -109,6 +109,27 @@ def test_a_rule_whose_mode_is_banned_is_passed_over_for_the_next_one() -> None:
     assert decision.bans == {"speculative": "long"}
 
 
+def test_a_lossy_verifier_goes_with_the_mode_it_was_allowed_for() -> None:
+    lossy = """
+version: 1
+name: p
+rules:
+  - id: headlines
+    decide: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 0.2}
+"""
+    policy = parse_policy(
+        lossy, "p.yaml", verifiers=("coupled", "typical"), draft_sources=("suffix",)
+    )
+
+    def chosen(wish: Mode | None) -> Decision:
+        request = ChatRequest(model="m", prompt="x", requested_mode=wish)
+        return decide(policy, given_signals({}), request, Caller(), prompt_tokens=1, now=NOW)
+
+    allowed, wished = chosen(None), chosen(Mode.STANDARD)
+    assert (allowed.verifier, allowed.max_distortion) == ("typical", 0.2)
+    assert (wished.mode, wished.verifier, wished.max_distortion) == (Mode.STANDARD, "coupled", None)
+
+
 def test_a_ban_is_named_by_the_first_rule_that_makes_it() -> None:
     decision = choose({"medical": 0.5}, prompt_tokens=1000)
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftRequest
 from decoders.sampling import Greedy, GumbelNoise, Noise
-from decoders.verify import CoupledVerifier, Verdict
+from decoders.verifiers.base import Verdict
+from decoders.verifiers.coupled import CoupledVerifier
 from gateway import config, extensions
 from gateway.api import body
 from gateway.api.requests import DEFAULT_MAX_TOKENS

@@ -8,7 +8,7 @@ import pytest
 from gateway import extensions
 from gateway.audit.attestation import attest
 from gateway.backends.local import LocalBackend
-from gateway.errors import ConfigError, InvalidRequest, QueueFull
+from gateway.errors import BackendFailed, ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
     ChatRequest,
     Decision,
@@ -50,6 +50,16 @@ async def run(backend, decision, *, n=1, text="abcabcabcabcabc", caller="", **kn
     return [chunk async for chunk in generation], generation
 
 
+def record_of(backend, decision):
+    """The record of a single answer of `run` under ``decision``."""
+    facts = decision_record().request
+    return decision_record(
+        decision=decision,
+        request=msgspec.structs.replace(facts, model=backend.models[0].id),
+        sampling=Sampling(max_tokens=24),
+    )
+
+
 @pytest.mark.parametrize(
     "decision",
     [
@@ -67,12 +77,7 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
 
     assert generation.output_ids(0) == expected.output_ids(0)
     assert ran.mode is decision.mode
-    record = decision_record(
-        decision=decision,
-        request=msgspec.structs.replace(decision_record().request, model=backend.models[0].id),
-        sampling=Sampling(max_tokens=24),
-    )
-    assert attest(record, ran) == "ok"
+    assert attest(record_of(backend, decision), ran) == "ok"
     assert ran.usage.completion_tokens == len(generation.output_ids(0))
     assert chunks[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert chunks[-1].usage.completion_tokens == ran.usage.completion_tokens
@@ -129,6 +134,51 @@ async def test_the_cost_model_can_be_left_out_or_frozen(tiny_model, tmp_path, co
 def test_an_unknown_cost_model_is_a_configuration_error(tiny_model):
     with pytest.raises(ConfigError, match="cost_model"):
         extensions.build("backends", "local", {"model": str(tiny_model), "cost_model": "fast"})
+
+
+@pytest.mark.parametrize("verifier", ["typical", "conservative"])
+async def test_a_lossy_verifier_runs_within_its_budget_and_says_so(backend, verifier):
+    decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=0.5)
+    _, generation = await run(backend, decision, temperature=1.0)
+    ran = generation.execution
+
+    assert (ran.verifier, ran.verifier_class) == (verifier, "lossy")
+    assert 0 <= ran.distortion <= 0.5
+    assert attest(record_of(backend, decision), ran) == "ok"
+
+
+async def test_the_distortion_is_that_of_the_choice_that_spent_most(backend):
+    decision = decide(Mode.SPECULATIVE, verifier="typical", max_distortion=1.0)
+    _, generation = await run(backend, decision, n=2, temperature=0.7, max_tokens=60)
+    spent = [ticket.stats.distortion for ticket in generation.tickets]
+
+    assert generation.execution.distortion == max(spent)
+
+
+async def test_rejection_is_exact_and_says_so(backend):
+    decision = decide(Mode.SPECULATIVE, verifier="rejection")
+    _, generation = await run(backend, decision, temperature=1.0)
+    ran = generation.execution
+
+    assert (ran.verifier, ran.verifier_class, ran.distortion) == ("rejection", "exact", 0.0)
+    assert attest(record_of(backend, decision), ran) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("verifier", "budget", "message"),
+    [("typical", None, "'typical' is lossy"), ("coupled", 0.5, "'coupled' is exact")],
+)
+async def test_a_verifier_and_a_budget_that_do_not_fit_run_nothing(
+    backend, verifier, budget, message
+):
+    decision = decide(Mode.SPECULATIVE, verifier=verifier, max_distortion=budget)
+
+    with pytest.raises(BackendFailed) as caught:
+        await run(backend, decision)
+
+    assert message in caught.value.detail
+
+    assert (backend.status.running, backend.status.queued) == (0, 0)
 
 
 async def test_extensions_are_looked_up_once_and_not_for_each_request(backend, monkeypatch):

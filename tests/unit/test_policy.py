@@ -15,7 +15,7 @@ def parse(text: str) -> Policy:
     return parse_policy(
         HEAD + text,
         "p.yaml",
-        verifiers=("coupled", "rejection"),
+        verifiers=("coupled", "rejection", "typical"),
         draft_sources=("suffix", "model"),
         backends=("local", "cloud"),
     )
@@ -25,6 +25,16 @@ def problems(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse(text)
     return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_lossy_verifier_is_taken_with_permission_and_a_budget() -> None:
+    rule = parse("""
+rules:
+  - id: drafts-of-headlines
+    decide: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 0.2}
+""").rules[0]
+
+    assert (rule.decision.verifier, rule.decision.max_distortion) == ("typical", 0.2)
 
 
 def test_a_rule_keeps_all_that_was_written() -> None:
@@ -62,6 +72,7 @@ rules:
         "policy_hash": rule.decision.policy_hash,
         "reason": "because",
         "verifier": "rejection",
+        "max_distortion": None,
         "draft": Draft("model", 3),
         "standard_first": 5,
         "content_tokens": Mode.STANDARD,
@@ -133,6 +144,31 @@ rules:
         ("{id: a, decide: {mode: standard, content_tokens: standard}}", "do nothing in standard"),
         ("{id: a, decide: {mode: standard, draft: {}}}", "standard mode takes no draft"),
         ("{id: a, decide: {mode: speculative, verifier: coupld}}", "did you mean 'coupled'?"),
+        ("{id: a, decide: {mode: speculative, verifier: typical}}", "can change what answers say"),
+        (
+            "{id: a, decide: {mode: speculative, verifier: typical, allow_lossy: true}}",
+            "`allow_lossy: true` and `max_distortion` go together",
+        ),
+        (
+            "{id: a, decide: {mode: hybrid, standard_first: 1, verifier: typical, max_distortion: 1}}",
+            "`allow_lossy: true` and `max_distortion` go together",
+        ),
+        (
+            "{id: a, decide: {mode: speculative, allow_lossy: true, max_distortion: 0.1}}",
+            "'coupled' is exact",
+        ),
+        (
+            "{id: a, decide: {mode: standard, verifier: typical, allow_lossy: true, max_distortion: 1}}",
+            "standard mode is exact",
+        ),
+        (
+            "{id: a, decide: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 0}}",
+            "max_distortion",
+        ),
+        (
+            "{id: a, decide: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 1.1}}",
+            "max_distortion",
+        ),
         ("{id: a, decide: {mode: speculative, backend: clod}}", "did you mean 'cloud'?"),
         (
             "{id: a, decide: {mode: speculative, draft: {source: sufix}}}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +24,12 @@ from decoders.modes import Mode as RowMode
 from decoders.params import ParameterError, SamplingParams
 from decoders.request import EngineStopped, PromptTooLong, Request
 from decoders.request import QueueFull as EngineQueueFull
-from decoders.verify import Verifier
+from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.generation import LocalGeneration
 from gateway.errors import (
+    BackendFailed,
     ConfigError,
     ContextLengthExceeded,
     InvalidRequest,
@@ -99,7 +101,7 @@ class LocalBackend:
         self._served_name = served_name or self._loaded.name
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._sources: dict[str, DraftSource] = {}
-        self._verifiers: dict[str, Callable[[], Verifier]] = {}
+        self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
         self.models: Sequence[ModelInfo] = (
@@ -128,13 +130,12 @@ class LocalBackend:
             self._name, self._served_name, self._loaded, job.prompt.num_tokens
         )
         mode = self._mode(job.decision)
-        verifier = self._verifier(job.decision.verifier)
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
                 params=_params(job.sampling, choice),
                 mode=mode,
-                verifier=verifier,
+                verifier=self._verifier(job.decision),
                 listener=generation.listener(choice),
                 scope=job.caller_id,
                 domain=job.domain,
@@ -201,11 +202,26 @@ class LocalBackend:
             self._sources[name] = extensions.load("draft_sources", name)()
         return self._sources[name]
 
-    def _verifier(self, name: str) -> Verifier:
+    def _verifier(self, decision: Decision) -> Verifier:
+        """One for each choice: a lossy verifier keeps its choice's account.
+
+        Raises BackendFailed when the verifier is lossy and the decision allows no distortion, or
+        the other way round.
+        """
         # What is kept is how to make one: finding that out takes milliseconds of the event loop.
-        if name not in self._verifiers:
-            self._verifiers[name] = extensions.load("verifiers", name)
-        return self._verifiers[name]()
+        if decision.verifier not in self._verifiers:
+            self._verifiers[decision.verifier] = extensions.load("verifiers", decision.verifier)
+        factory = self._verifiers[decision.verifier]
+        budget = decision.max_distortion
+        lossy = "max_distortion" in inspect.signature(factory).parameters
+        if lossy is (budget is not None):
+            verifier = factory(max_distortion=budget) if lossy else factory()
+            if verifier.exact is not lossy:
+                return verifier
+        raise BackendFailed(
+            detail=f"the verifier {decision.verifier!r} is {'lossy' if lossy else 'exact'}; rule "
+            f"{decision.rule!r} must give `max_distortion` to lossy verifiers and to no other"
+        )
 
 
 def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:

@@ -60,6 +60,7 @@ class LocalGeneration:
             mode=Mode(self.tickets[0].request.mode.name) if self.tickets else None,
             verifier=self.tickets[0].request.verifier.name if self.tickets else None,
             verifier_class=_verifier_class(self.tickets),
+            distortion=max((s.distortion for s in stats), default=0.0),
             usage=Usage(
                 self._num_prompt_tokens,
                 sum(s.num_output_tokens for s in stats),

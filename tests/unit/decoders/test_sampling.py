@@ -9,6 +9,7 @@ from decoders.params import SamplingParams
 from decoders.sampling import (
     Greedy,
     GumbelNoise,
+    Purpose,
     TokenCounts,
     gumbel,
     noise_for,
@@ -163,6 +164,51 @@ def test_impossible_tokens_are_never_chosen():
     scores = torch.tensor([0.0, -math.inf]).expand(5000, 2)
 
     assert set(GumbelNoise(3).choose(scores, 0)) == {0}
+
+
+def test_draws_for_different_purposes_and_positions_are_different_draws():
+    scores = torch.zeros(1, 1 << 20)
+    purposes = [*Purpose, Purpose.CANDIDATE + 1, Purpose.CANDIDATE + 2]
+    chosen = {
+        (purpose, position, seed): GumbelNoise(seed).choose(scores, position, purpose)[0]
+        for purpose in purposes
+        for position in range(4)
+        for seed in (0, 1, 2)
+    }
+
+    assert len(set(chosen.values())) == len(chosen)
+    assert GumbelNoise(5).choose(scores, 3) == GumbelNoise(5).choose(scores, 3, Purpose.CHOICE)
+
+
+def test_other_purposes_are_independent_of_the_choice():
+    """Fixed seed; 5 standard errors of the correlation of 40,000 pairs."""
+    scores = torch.zeros(40_000, 2)
+    choice = torch.tensor(GumbelNoise(8).choose(scores, 0)).double()
+    accepted = torch.tensor([GumbelNoise(8).accept(0.5, t) for t in range(40_000)]).double()
+    for purpose in (Purpose.RESIDUAL, Purpose.BONUS, Purpose.CANDIDATE):
+        other = torch.tensor(GumbelNoise(8).choose(scores, 0, purpose)).double()
+        for left, right in ((choice, other), (accepted, other)):
+            assert abs(torch.corrcoef(torch.stack([left, right]))[0, 1]) < 5 / 200
+    assert abs(torch.corrcoef(torch.stack([choice, accepted]))[0, 1]) < 5 / 200
+
+
+def test_accepting_has_its_probability():
+    noise = GumbelNoise(4)
+    for probability in (0.1, 0.5, 0.93):
+        count = sum(noise.accept(probability, t) for t in range(20_000))
+        assert count / 20_000 == pytest.approx(probability, abs=5 * 0.5 / math.sqrt(20_000))
+    assert all(noise.accept(1.0, t) and not noise.accept(0.0, t) for t in range(100))
+
+
+def test_the_noise_knows_the_law_it_draws_with():
+    scores = torch.tensor([logs(0.5, 0.3, 0.2), logs(0.2, 0.2, 0.6)])
+
+    assert GumbelNoise(1).law(scores).tolist()[1] == pytest.approx([0.2, 0.2, 0.6])
+    assert GumbelNoise(1).law(scores).dtype == torch.float64
+    assert Greedy().law(scores).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert Greedy().law(torch.zeros(4)).tolist() == [1, 0, 0, 0]
+    assert Greedy().accept(1.0, 0)
+    assert not Greedy().accept(0.999, 0)
 
 
 def test_greedy_takes_the_smallest_id_of_equals():

@@ -1,0 +1,1 @@
+"""Verifiers: which draft tokens stand, and which token follows them."""

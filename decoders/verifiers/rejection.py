@@ -1,0 +1,44 @@
+"""The `rejection` verifier: speculative sampling, exact for one-hot and dense drafts."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from decoders.draft import Draft
+from decoders.sampling import Noise, Purpose
+from decoders.verifiers.base import DraftedToken, Verdict, draw, require_law, walk
+
+
+class RejectionVerifier:
+    """Accepts a draft token with min(1, target/draft), else draws from the residual distribution.
+
+    Leviathan, Kalman and Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318. With a dense law
+    it accepts as often as any exact verifier can: with probability 1 - TV(target, draft). A token
+    judged as given is accepted with its probability under the target. The tokens follow the
+    target's law but, unlike those of `coupled`, depend on what was proposed and not on the seed alone.
+    """
+
+    name = "rejection"
+    exact = True
+
+    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
+        """Judge token by token; the first that does not stand is replaced."""
+        require_law(draft)
+        return walk(scores, draft, noise, position, exact_token)
+
+
+def exact_token(drafted: DraftedToken) -> int:
+    """The draft token, or one from the residual distribution; together they have the target's law."""
+    target, proposed = drafted.target_probs[drafted.token_id], drafted.draft_probs[drafted.token_id]
+    if drafted.noise.accept(min(1.0, (target / proposed).item()), drafted.position):
+        return drafted.token_id
+    residual = residual_distribution(drafted.target_probs, drafted.draft_probs)
+    return draw(residual, drafted.noise, drafted.position, Purpose.RESIDUAL)
+
+
+def residual_distribution(target_probs: Tensor, draft_probs: Tensor) -> Tensor:
+    """Where the target has more mass than the draft, float64 [vocab], renormalised."""
+    residual = (target_probs - draft_probs).clamp(min=0.0)
+    total = residual.sum()
+    # Nothing left means that the laws agree to the last bit, and the rejection was rounding.
+    return residual / total if total > 0 else target_probs
