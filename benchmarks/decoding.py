@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from rich.progress import Progress
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from decoders import (
+    CostModel,
     Engine,
     Hybrid,
     Request,
@@ -34,6 +36,7 @@ from decoders import (
     Standard,
     SuffixDraftSource,
     load,
+    load_profile,
 )
 from decoders.gates import StandardFirst
 from decoders.loader import LoadedModel, fetch
@@ -110,7 +113,7 @@ def _single(
     options: argparse.Namespace,
     progress: Progress,
 ) -> list[Run]:
-    engine = Engine(loaded.model, loaded.tokenizer)
+    engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
     arms: dict[str, Callable[[list[int]], tuple[tuple[int, ...], float]]] = {
         "generate": lambda ids: _generate(plain, ids, options),
         "generate + prompt lookup": lambda ids: _generate(
@@ -144,7 +147,8 @@ def _decode(
     engine: Engine, token_ids: list[int], mode: Mode, options: argparse.Namespace
 ) -> tuple[tuple[int, ...], float]:
     params = SamplingParams(temperature=0, max_tokens=options.max_tokens)
-    row = engine.generate(Request(token_ids, params, mode))
+    # A scope of its own, so that no run finds its prompt computed by the one before.
+    row = engine.generate(Request(token_ids, params, mode, scope=secrets.token_hex(8)))
     return tuple(row.output_ids), row.stats.mean_acceptance_length
 
 
@@ -174,12 +178,12 @@ def _throughput(
     batches = {"standard": ["standard"] * 8, "mixed modes": ["standard", "speculative"] * 4}
     rates: dict[tuple[str, int], list[float]] = {}
     task = progress.add_task("throughput", total=options.rounds * len(batches) * len(CONCURRENCY))
-    modes = _modes()
+    modes, profile = _modes(), load_profile(loaded)
     for number in range(options.rounds):
         for name, wanted in batches.items():
             shift = number % len(CONCURRENCY)
             for width in CONCURRENCY[shift:] + CONCURRENCY[:shift]:
-                engine = Engine(loaded.model, loaded.tokenizer)
+                engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(profile))
                 requests = [
                     Request(
                         _encode(loaded, prompt),

@@ -3,12 +3,14 @@
 Useful alone::
 
     loaded = load("demo")
-    engine = Engine(loaded.model, loaded.tokenizer)
+    engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
     mode = Speculative(SuffixDraftSource())
     request = Request(loaded.tokenizer.encode("def add(a, b):"), SamplingParams(seed=7), mode)
     print(loaded.tokenizer.decode(engine.generate(request).output_ids))
 """
 
+from decoders.calibration import load_profile
+from decoders.cost import CostModel
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
 from decoders.loader import load
@@ -17,6 +19,7 @@ from decoders.params import SamplingParams
 from decoders.request import Request
 
 __all__ = [
+    "CostModel",
     "Engine",
     "Hybrid",
     "Request",
@@ -25,4 +28,5 @@ __all__ = [
     "Standard",
     "SuffixDraftSource",
     "load",
+    "load_profile",
 ]

@@ -1,6 +1,7 @@
 """Pre-allocated key/value cache: one slot per sequence, written at per-token positions.
 
-Nothing is ever copied or cropped: how much of a slot is valid is the caller's integer.
+Nothing is ever cropped: how much of a slot is valid is the caller's integer. A copy is made only of
+a prefix that two sequences share.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ class SlotCache:
         """Views [stop - first, num_kv_heads, length, head_dim] of slots first..stop-1."""
         keys, values = self._layers[layer]
         return keys[first:stop, :, :length], values[first:stop, :, :length]
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first ``length`` positions of slot ``source`` to slot ``target``."""
+        for keys, values in self._layers.values():
+            keys[target, :, :length] = keys[source, :, :length]
+            values[target, :, :length] = values[source, :, :length]
 
     @torch.inference_mode()
     def reset(self, slot: int) -> None:

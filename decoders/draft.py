@@ -68,6 +68,9 @@ class Draft:
     token_ids: tuple[int, ...] = ()
     source: str = ""
     law: Law = OneHot()
+    match_length: int = 0
+    """Tokens of context that the source recognised, a function of the context alone; 0 where it
+    does not say."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.law, Dense):

@@ -12,32 +12,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from decoders.draft import NO_DRAFT, Draft
-from decoders.drafter import Drafter
-from decoders.models.base import LanguageModel, Row, Tokenizer
+from decoders.cost import Cost, EverythingPays
+from decoders.drafter import Drafter, Share
+from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
+from decoders.slots import SlotTable
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Share:
-    """One row's part in one step."""
-
-    ticket: Ticket
-    new_ids: tuple[int, ...]
-    """Tokens that go into the cache now, before the draft."""
-    draft: Draft
-    decodes: bool
-    """Whether the step reaches the end of the sequence, so that it emits tokens."""
 
 
 class Engine:
@@ -50,15 +38,17 @@ class Engine:
         *,
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
+        cost: Cost | None = None,
     ) -> None:
+        """``cost`` says how much of each draft is worth its time; None: all of it."""
         if max_queue < 0 or prefill_chunk_tokens < 1:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
         self.model = model
         self.tokenizer = tokenizer
-        self._drafter = Drafter(model.vocab_size)
+        self._slots = SlotTable(model.num_slots, model if isinstance(model, PrefixCopier) else None)
+        self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._free_slots = sorted(range(model.num_slots), reverse=True)
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         self._changed = threading.Condition()
@@ -77,7 +67,7 @@ class Engine:
         with self._changed:
             if self._stopping:
                 raise EngineStopped("the engine is stopped")
-            room = self._max_queue + len(self._free_slots) - len(self._waiting)
+            room = self._max_queue + self._slots.num_free - len(self._waiting)
             if len(tickets) > room:
                 raise QueueFull(f"{len(self._waiting)} requests are waiting already")
             for ticket in tickets:
@@ -148,7 +138,7 @@ class Engine:
         self._admit()
         if not self._running:
             return False
-        shares: list[_Share] = []
+        shares: list[Share] = []
         try:
             shares = self._propose()
             logits = self._forward(shares)
@@ -183,24 +173,23 @@ class Engine:
 
     def _admit(self) -> None:
         with self._changed:
-            while self._waiting and self._free_slots:
+            while self._waiting and self._slots.num_free:
                 ticket = self._waiting.popleft()
-                ticket.slot = self._free_slots.pop()
+                self._slots.take(ticket)
                 self._running.append(ticket)
                 ticket.admitted_at = time.perf_counter()
                 ticket.stats.queue_seconds = ticket.admitted_at - ticket.submitted_at
 
-    def _propose(self) -> list[_Share]:
+    def _propose(self) -> list[Share]:
         """What each row brings to this step: its next tokens and its draft.
 
         Rows in prefill share a budget of tokens, so that a long prompt cannot stall the others.
         """
         budget = self._prefill_chunk_tokens
         shares = []
-        drafts = self._drafter.propose(
-            [ticket for ticket in self._running if _pending(ticket) == 1]
-        )
         for ticket in self._running:
+            if not self._slots.ready(ticket):
+                continue
             pending = _pending(ticket)
             count = 1 if pending == 1 else min(pending, budget)
             if count == 0:
@@ -209,16 +198,15 @@ class Engine:
                 budget -= count
             start = ticket.num_cached
             shares.append(
-                _Share(
+                Share(
                     ticket=ticket,
                     new_ids=tuple(ticket.sequence.token_ids[start : start + count]),
-                    draft=drafts.get(ticket.number, NO_DRAFT),
                     decodes=count == pending,
                 )
             )
-        return shares
+        return self._drafter.draft(shares)
 
-    def _forward(self, shares: Sequence[_Share]) -> Tensor:
+    def _forward(self, shares: Sequence[Share]) -> Tensor:
         return self.model.forward(
             [
                 Row(
@@ -232,7 +220,7 @@ class Engine:
         )
 
     @torch.inference_mode()
-    def _commit(self, shares: Sequence[_Share], logits: Tensor) -> None:
+    def _commit(self, shares: Sequence[Share], logits: Tensor) -> None:
         first = 0
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
@@ -244,7 +232,7 @@ class Engine:
                     self._fail([share.ticket], error)
                 first += count
 
-    def _emit(self, share: _Share, logits: Tensor) -> None:
+    def _emit(self, share: Share, logits: Tensor) -> None:
         """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
         ticket, draft = share.ticket, share.draft
         sequence, request = ticket.sequence, ticket.request
@@ -262,7 +250,9 @@ class Engine:
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
         ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
-        self._count(ticket, draft, position, min(verdict.num_accepted, emitted))
+        self._count(ticket, position)
+        accepted = min(verdict.num_accepted, emitted)
+        self._drafter.settle(share, position, accepted, scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
@@ -276,7 +266,7 @@ class Engine:
             )
         return ticket.counts
 
-    def _count(self, ticket: Ticket, draft: Draft, position: int, num_accepted: int) -> None:
+    def _count(self, ticket: Ticket, position: int) -> None:
         now = time.perf_counter()
         stats = ticket.stats
         stats.num_steps += 1
@@ -284,9 +274,6 @@ class Engine:
             ticket.first_token_at = now
             stats.prefill_seconds = now - ticket.admitted_at
         stats.decode_seconds = now - ticket.first_token_at
-        if len(draft):
-            stats.record_draft(draft.source, position, len(draft), num_accepted)
-            self._drafter.observe(ticket, draft, position, num_accepted)
 
     def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
         _log.error("decoding failed for %d rows", len(tickets), exc_info=error)
@@ -305,9 +292,9 @@ class Engine:
     def _release(self, ticket: Ticket) -> None:
         if ticket in self._running:
             self._running.remove(ticket)
-            self._free_slots.append(ticket.slot)
-            # The lowest slot first, so that attention spans as few idle slots as possible.
-            self._free_slots.sort(reverse=True)
+            # What a failed row leaves in its slot may be no numbers.
+            failed = ticket.sequence.finish_reason is FinishReason.ERROR
+            self._slots.release(ticket, 0 if failed else ticket.num_cached)
         self._drafter.forget(ticket)
 
     def _ticket(self, request: Request) -> Ticket:

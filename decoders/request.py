@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from decoders.acceptance import History
 from decoders.modes import Mode, Standard
 from decoders.params import FinishReason, ParameterError, SamplingParams
 from decoders.sampling import Noise, TokenCounts
@@ -56,6 +59,10 @@ class Request:
     verifier: Verifier = field(default_factory=CoupledVerifier)
     """A lossy one keeps this request's account and cannot be shared with another."""
     listener: Listener | None = None
+    scope: str = ""
+    """Who may share computed prompts with whom: rows of one scope only, for example one caller's."""
+    domain: str = ""
+    """What the text is about, as far as it bears on how often drafts are accepted."""
     noise: Noise | None = None
     """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
 
@@ -74,7 +81,12 @@ class Ticket:
         self.done = threading.Event()
         self.slot = -1
         self.num_cached = 0
+        self.follows: Ticket | None = None
+        """The row whose prompt this one waits to copy."""
         self.counts: TokenCounts | None = None
+        self.history = History()
+        self.last_scores: Tensor | None = None
+        """[vocab]: softmax is the law of the last emitted token; kept for rows that may draft."""
         self.cancelled = False
         self.submitted_at = time.perf_counter()
         self.admitted_at = 0.0

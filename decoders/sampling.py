@@ -216,6 +216,12 @@ def process(
     return scores
 
 
+def entropy(scores: Tensor) -> float:
+    """Entropy in nats of the law softmax(scores), ``scores`` [vocab]; ``-inf`` has no part in it."""
+    law = scores.log_softmax(dim=-1)
+    return -float((law.exp() * law.clamp(min=torch.finfo(law.dtype).min)).sum())
+
+
 def _add_bias(scores: Tensor, params: SamplingParams) -> Tensor:
     scores = scores.clone()
     for token_id, bias in params.logit_bias.items():

@@ -26,6 +26,10 @@ class DecodeStats:
     """Draft source → (proposed, accepted) tokens."""
     first_draft_position: int | None = None
     """Smallest output position at which a draft token was proposed."""
+    why_k: dict[str, int] = field(default_factory=dict)
+    """Why the steps that might have had a draft had as many tokens of it as they had, and how often."""
+    num_cached_tokens: int = 0
+    """Prompt tokens whose keys and values were there already, from a prompt that began alike."""
     distortion: float = 0.0
     """Sum over the emitted tokens of TV(law they were drawn from, target's law), given what came
     before; above 0 only with a lossy verifier. Bounds the total variation of the whole answer."""
@@ -47,6 +51,10 @@ class DecodeStats:
         self.by_source[source] = (before[0] + proposed, before[1] + accepted)
         if self.first_draft_position is None:
             self.first_draft_position = position
+
+    def record_why(self, why: str) -> None:
+        """Count one step by why its draft was as long as it was."""
+        self.why_k[why] = self.why_k.get(why, 0) + 1
 
     @property
     def acceptance_rate(self) -> float:

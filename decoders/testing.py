@@ -38,10 +38,13 @@ class TableModel:
         self.num_slots = num_slots
         self.max_length = max_length
         self.num_forwards = 0
+        self.num_tokens = 0
+        self.num_copies = 0
 
     def forward(self, rows: Sequence[Row]) -> Tensor:
         """Log-probabilities, float32 [sum of num_logits, vocab_size]."""
         self.num_forwards += 1
+        self.num_tokens += sum(len(row.token_ids) for row in rows)
         logits = []
         for row in rows:
             cache = self._slots[row.slot]
@@ -51,6 +54,11 @@ class TableModel:
                 self._logits(tuple(cache[: at + 1])) for at in range(stop - row.num_logits, stop)
             ]
         return torch.tensor(logits, dtype=torch.float64).reshape(len(logits), self.vocab_size)
+
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Copy what slot ``source`` believes."""
+        self._slots[target][:length] = self._slots[source][:length]
+        self.num_copies += 1
 
     def reset(self, slot: int) -> None:
         """Forget the tokens of a slot."""

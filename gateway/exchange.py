@@ -92,7 +92,16 @@ class Exchange:
     def job(self) -> Job:
         """What the backend is asked to do."""
         record = self.record
-        return Job(record.request_id, self.request, record.decision, record.sampling, self.prompt)
+        domain = record.signals.top("domain")
+        return Job(
+            record.request_id,
+            self.request,
+            record.decision,
+            record.sampling,
+            self.prompt,
+            caller_id=record.caller.id,
+            domain=domain.value if domain is not None else "",
+        )
 
     def fail(self, error: GatewayError) -> None:
         """Note why it failed, in more words than the client is told."""

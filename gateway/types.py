@@ -209,6 +209,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     standard_first: int = 0
     content_tokens: Mode = Mode.SPECULATIVE
     """``standard``: no draft token is proposed where a content token would start or follow."""
+    max_entropy: float | None = None
+    """Nats: no draft where the target was less sure than that of the token before."""
     backend: str | None = None
     limits: SamplingLimits = SamplingLimits()
     shadow_rate: float = 0.0
@@ -231,6 +233,8 @@ class Usage(msgspec.Struct, frozen=True):
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the prompt that did not have to be computed again."""
 
     @property
     def total_tokens(self) -> int:
@@ -288,6 +292,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Draft source → (proposed, accepted) tokens."""
     first_draft_position: int | None = None
     """Smallest output position at which a draft token was proposed."""
+    why_k: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Why drafts were as long as they were → steps: ``limit``, ``cost``, ``no_match``, ``gate``, …"""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -330,3 +336,7 @@ class Job(msgspec.Struct, frozen=True):
     decision: Decision
     sampling: Sampling
     prompt: Prompt
+    caller_id: str = ""
+    """Computed prompts are shared between the jobs of one caller only."""
+    domain: str = ""
+    """The most probable domain; drafts do well in some and badly in others."""

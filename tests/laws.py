@@ -129,24 +129,35 @@ def reference(params, stop=(), max_tokens=4):
     return law
 
 
-def answer(params, mode, noise, *, verifier=None, stop=(), max_tokens=4):
+def answer(params, mode, noise, *, verifier=None, stop=(), max_tokens=4, cost=None):
     """One answer of the engine to `PROMPT`; ``params`` are those of `PROCESSORS`."""
     row = SamplingParams(**params, stop=stop, max_tokens=max_tokens, seed=1)
     request = Request(
         PROMPT, row, mode, verifier or CoupledVerifier(), noise=None if row.greedy else noise
     )
     engine = Engine(
-        TableModel(target, VOCAB, max_length=12), CharacterTokenizer(TEXT, eos_ids=[EOS])
+        TableModel(target, VOCAB, max_length=12),
+        CharacterTokenizer(TEXT, eos_ids=[EOS]),
+        cost=cost,
     )
     return engine.generate(request)
 
 
-def emitted(params, mode, *, verifier=CoupledVerifier, stop=(), max_tokens=4):
-    """The law of the engine's answers; ``mode`` and ``verifier`` make one for each replay."""
+def emitted(params, mode, *, verifier=CoupledVerifier, stop=(), max_tokens=4, cost=None):
+    """The law of the engine's answers; ``mode`` and ``verifier`` make one for each replay.
+
+    ``cost`` is one object for all of them.
+    """
 
     def run(noise):
         sequence = answer(
-            params, mode(), noise, verifier=verifier(), stop=stop, max_tokens=max_tokens
+            params,
+            mode(),
+            noise,
+            verifier=verifier(),
+            stop=stop,
+            max_tokens=max_tokens,
+            cost=cost,
         )
         return tuple(sequence.output_ids)
 

@@ -74,14 +74,6 @@ class SuffixAutomaton:
         return len(self._length) - 1
 
 
-class _Index:
-    """The automaton of one sequence and how its recent drafts fared."""
-
-    def __init__(self) -> None:
-        self.automaton = SuffixAutomaton()
-        self.misses = 0
-
-
 class SuffixDraftSource:
     """Proposes the continuation of the longest earlier match, longer drafts for longer matches."""
 
@@ -92,31 +84,29 @@ class SuffixDraftSource:
             raise ValueError(f"min_match must be at least 1, not {min_match}")
         self._min_match = min_match
         self._tokens_per_match = tokens_per_match
-        self._indexes: dict[int, _Index] = {}
+        self._indexes: dict[int, SuffixAutomaton] = {}
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request."""
         return [self._propose(request) for request in requests]
 
     def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Ask for a longer match after each draft that was rejected whole."""
-        index = self._indexes.get(sequence_id)
-        if index is not None and num_proposed:
-            index.misses = 0 if num_accepted else index.misses + 1
+        """Nothing: whether drafts of this kind pay is the cost model's to learn."""
 
     def forget(self, sequence_id: int) -> None:
         """Drop the index of a sequence."""
         self._indexes.pop(sequence_id, None)
 
     def _propose(self, request: DraftRequest) -> Draft:
-        index = self._indexes.setdefault(request.sequence_id, _Index())
-        automaton, token_ids = index.automaton, request.token_ids
+        automaton = self._indexes.setdefault(request.sequence_id, SuffixAutomaton())
+        token_ids = request.token_ids
         for at in range(automaton.num_tokens, len(token_ids)):
             automaton.append(token_ids[at])
         length, end = automaton.match()
-        if length < self._min_match + min(index.misses, 4):
+        if length < self._min_match:
             return NO_DRAFT
         count = min(request.max_tokens, int(length * self._tokens_per_match))
         period = len(token_ids) - 1 - end
         # A match that reaches into its own continuation repeats with this period.
-        return Draft(tuple(token_ids[end + 1 + i % period] for i in range(count)), self.name)
+        proposed = tuple(token_ids[end + 1 + i % period] for i in range(count))
+        return Draft(proposed, self.name, match_length=length)

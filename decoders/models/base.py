@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -53,6 +53,15 @@ class LanguageModel(Protocol):
 
     def reset(self, slot: int) -> None:
         """Forget what a slot holds, after its row has failed."""
+        ...
+
+
+@runtime_checkable
+class PrefixCopier(Protocol):
+    """A model that can copy the start of one slot to another for less than computing it costs."""
+
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Make the first ``length`` positions of slot ``target`` those of slot ``source``."""
         ...
 
 

@@ -95,6 +95,10 @@ class FusedModel:
         """Forget what a slot holds."""
         self._cache.reset(slot)
 
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Copy keys and values within the device."""
+        self._cache.copy(source, target, length)
+
     def _attention(
         self, plan: Plan, number: int, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:

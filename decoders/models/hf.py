@@ -64,6 +64,10 @@ class HFModel:
         """Forget what a slot holds."""
         self._cache.reset(slot)
 
+    def copy_prefix(self, source: int, target: int, length: int) -> None:
+        """Copy keys and values within the device."""
+        self._cache.copy(source, target, length)
+
 
 def refuse_unsupported(model: PreTrainedModel, max_length: int) -> None:
     """Raise ModelError, with the reason, for a model that the slot cache cannot serve exactly."""

@@ -23,6 +23,7 @@ class Choice:
         self.logprobs: list[TokenLogprob] = []
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
+        self.cached_tokens = 0
 
     def add(self, chunk: Chunk) -> None:
         """Append one chunk of this choice."""
@@ -31,6 +32,7 @@ class Choice:
         self.finish_reason = chunk.finish_reason or self.finish_reason
         if chunk.usage is not None:
             self.completion_tokens = chunk.usage.completion_tokens
+            self.cached_tokens = chunk.usage.cached_tokens
 
 
 class Fold:
@@ -43,7 +45,12 @@ class Fold:
     @property
     def usage(self) -> Usage:
         """The prompt once, and the tokens of every choice."""
-        return Usage(self._prompt_tokens, sum(choice.completion_tokens for choice in self.choices))
+        return Usage(
+            self._prompt_tokens,
+            sum(choice.completion_tokens for choice in self.choices),
+            # The prompt is computed for the first choice; what the others copy of it is not saved.
+            min((choice.cached_tokens for choice in self.choices), default=0),
+        )
 
     def add(self, chunk: Chunk) -> None:
         """Append one chunk."""
@@ -217,6 +224,7 @@ def usage_of(usage: Usage) -> Event:
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
 
 

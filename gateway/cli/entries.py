@@ -104,6 +104,8 @@ def _decided(decision: Decision) -> str:
     if decision.mode is Mode.HYBRID:
         parts.append(f"first {decision.standard_first} standard")
         parts.append(f"content tokens {decision.content_tokens.value}")
+        if decision.max_entropy is not None:
+            parts.append(f"entropy at most {decision.max_entropy:g}")
     if decision.forced_by is not None:
         parts.append(f"forced by {decision.forced_by}")
     if decision.deny is not None:
@@ -127,8 +129,8 @@ def _executed(entry: Entry) -> dict[str, str]:
         "attestation": outcome.attestation,
         **_deviations(entry.decision, outcome),
         "drafting": _drafting(entry),
-        "usage": f"{run.usage.prompt_tokens} prompt + {run.usage.completion_tokens} completion "
-        f"tokens in {run.num_steps} steps",
+        "usage": f"{run.usage.prompt_tokens} prompt ({run.usage.cached_tokens} cached) + "
+        f"{run.usage.completion_tokens} completion tokens in {run.num_steps} steps",
         "finished": ending + (f": {outcome.error}" if outcome.error else ""),
         "timings": f"first token {first}, total {_duration(times.total)}; "
         f"classify {_duration(times.classify)}, decide {_duration(times.decide)}, "

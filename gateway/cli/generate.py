@@ -62,6 +62,8 @@ class Answer:
             "tokens_per_second": round(self.tokens_per_second, 2),
             "draft_tokens_proposed": ran.num_draft_tokens,
             "draft_tokens_accepted": ran.num_accepted_tokens,
+            "why_k": dict(ran.why_k),
+            "cached_tokens": ran.usage.cached_tokens,
             "mean_acceptance_length": round(self.mean_acceptance_length, 3),
             "prefill_seconds": round(ran.prefill_seconds, 4),
             "decode_seconds": round(ran.decode_seconds, 4),
@@ -81,6 +83,9 @@ class Answer:
 @click.option("--content-tokens", is_flag=True, help="Hybrid: decode content tokens undrafted.")
 @click.option("--system", help="A system message before the prompt.")
 @click.option("--model", help="A folder, a .gguf file, a hub id, or demo.")
+@click.option(
+    "--audit", is_flag=True, help="Freeze the cost model: it learns nothing while it decodes."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text and table.")
 def generate(
     prompt: str,
@@ -95,6 +100,7 @@ def generate(
     content_tokens: bool,
     system: str | None,
     model: str | None,
+    audit: bool,
     as_json: bool,
 ) -> None:
     """Decode PROMPT ("-" reads standard input) and show what the engine did."""
@@ -121,7 +127,7 @@ def generate(
         _decision(wanted, draft, hybrid) for wanted in (list(Mode) if compare else [Mode(mode)])
     ]
     stream = sys.stdout if not (compare or as_json) else None
-    answers = asyncio.run(_run(model, request, decisions, stream))
+    answers = asyncio.run(_run(model, request, decisions, stream, audit=audit))
     _show(answers, request.sampling.seed, as_json=as_json, compare=compare)
 
 
@@ -137,20 +143,26 @@ def _decision(mode: Mode, draft: Draft, hybrid: dict[str, Any]) -> Decision:
 
 
 async def _run(
-    model: str | None, request: ChatRequest, decisions: list[Decision], stream: TextIO | None
+    model: str | None,
+    request: ChatRequest,
+    decisions: list[Decision],
+    stream: TextIO | None,
+    *,
+    audit: bool,
 ) -> list[Answer]:
-    backend = await asyncio.to_thread(_load, model)
+    backend = await asyncio.to_thread(_load, model, audit)
     try:
         return [await _answer(backend, request, decision, stream) for decision in decisions]
     finally:
         await backend.aclose()
 
 
-def _load(model: str | None) -> Backend:
+def _load(model: str | None, audit: bool) -> Backend:
     settings = config.override(config.load(), model=model)
     fetch_models(settings)
     local = next((b.options for b in settings.backends.values() if b.type == "local"), {})
-    backend: Backend = extensions.build("backends", "local", local)
+    options = {**local, "cost_model": "frozen"} if audit else local
+    backend: Backend = extensions.build("backends", "local", options)
     return backend
 
 
@@ -185,6 +197,9 @@ def _show(answers: list[Answer], seed: int | None, *, as_json: bool, compare: bo
     click.echo()
     console = Console()
     console.print(_table(answers, seed, compare=compare), width=max(console.width, 100))
+    for answer in answers:
+        if answer.execution.why_k:
+            click.echo(f"{answer.execution.mode}: {_reasons(answer.execution)}")
     for answer in others:
         click.echo(f"{answer.execution.mode} wrote instead:\n{answer.text}")
 
@@ -208,6 +223,12 @@ def _table(answers: list[Answer], seed: int | None, *, compare: bool) -> Table:
             *([_sameness(answer, answers[0])] if compare else []),
         )
     return table
+
+
+def _reasons(ran: Execution) -> str:
+    """Why the drafts were as long as they were, the most frequent reason first."""
+    counts = sorted(ran.why_k.items(), key=lambda entry: -entry[1])
+    return "draft length set by " + ", ".join(f"{why} {count}" for why, count in counts)
 
 
 def _sameness(answer: Answer, first: Answer) -> str:

@@ -212,6 +212,7 @@ def _print_decision(decision: Decision, signals: Signals) -> None:
         "draft": f"{draft.source}, {draft.num_speculative_tokens} tokens at most" if draft else "",
         "standard first": str(decision.standard_first or ""),
         "content tokens": decision.content_tokens.value if decision.mode is Mode.HYBRID else "",
+        "max entropy": f"{decision.max_entropy:g} nats" if decision.max_entropy else "",
         "bans": ", ".join(f"{mode} by {rule}" for mode, rule in decision.bans.items()),
         "policy": f"{decision.policy} {decision.policy_version}",
         "signals": ", ".join(

@@ -155,6 +155,7 @@ def _standard(chosen: Decision, reason: str) -> Decision:
         draft=None,
         standard_first=0,
         content_tokens=Mode.SPECULATIVE,
+        max_entropy=None,
         shadow_rate=0.0,
         reason=reason,
     )

@@ -145,6 +145,7 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
         draft=draft,
         standard_first=decide.standard_first or 0,
         content_tokens=Mode(decide.content_tokens or "speculative"),
+        max_entropy=decide.max_entropy,
         backend=decide.backend,
         limits=SamplingLimits(decide.max_temperature, decide.max_tokens),
         shadow_rate=decide.shadow_rate,

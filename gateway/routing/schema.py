@@ -62,6 +62,7 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     max_distortion: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     standard_first: Count | None = None
     content_tokens: Literal["standard", "speculative"] | None = None
+    max_entropy: Annotated[float, msgspec.Meta(gt=0, le=20)] | None = None
     max_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     backend: Text | None = None
@@ -70,20 +71,22 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.mode is Mode.STANDARD and self.draft is not None:
             raise ValueError("standard mode takes no draft", "remove `draft` or change the mode")
-        hybrid_only = self.standard_first is not None or self.content_tokens is not None
-        if self.mode is not Mode.HYBRID and hybrid_only:
+        hybrid_only = (self.standard_first, self.content_tokens, self.max_entropy)
+        if self.mode is not Mode.HYBRID and hybrid_only != (None, None, None):
             raise ValueError(
-                f"`standard_first` and `content_tokens` do nothing in {self.mode.value} mode",
+                "`standard_first`, `content_tokens` and `max_entropy` do nothing in "
+                f"{self.mode.value} mode",
                 "they belong to hybrid",
             )
         if (
             self.mode is Mode.HYBRID
             and not self.standard_first
             and self.content_tokens != "standard"
+            and self.max_entropy is None
         ):
             raise ValueError(
                 "this hybrid is plain speculative",
-                "give `standard_first` above 0 or `content_tokens: standard`",
+                "give `standard_first` above 0, `content_tokens: standard` or `max_entropy`",
             )
         self._check_lossy()
 

@@ -79,6 +79,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     rule: Text
     draft_source: str | None = None
     standard_first: int | None = None
+    max_entropy: float | None = None
     deny: str | None = None
     bans: tuple[Mode, ...] | None = None
 
@@ -241,6 +242,7 @@ def _differences(expect: Expectation, decision: Decision) -> list[str]:
         "rule": decision.rule,
         "draft_source": decision.draft.source if decision.draft else "none",
         "standard_first": decision.standard_first,
+        "max_entropy": decision.max_entropy,
         "deny": decision.deny,
         "bans": tuple(sorted(decision.bans)),
     }

@@ -35,7 +35,12 @@ def test_the_answer_has_the_shape_of_a_chat_completion(server: Any) -> None:
             "finish_reason": "stop",
         }
     ]
-    assert body["usage"] == {"prompt_tokens": 1, "completion_tokens": 4, "total_tokens": 5}
+    assert body["usage"] == {
+        "prompt_tokens": 1,
+        "completion_tokens": 4,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
 
 
 @pytest.mark.parametrize(

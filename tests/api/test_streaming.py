@@ -94,7 +94,12 @@ def test_include_usage_adds_a_last_chunk_and_null_before(server: Any) -> None:
 
     assert all(event["usage"] is None for event in found[:-1])
     assert found[-1]["choices"] == []
-    assert found[-1]["usage"] == {"prompt_tokens": 1, "completion_tokens": 4, "total_tokens": 5}
+    assert found[-1]["usage"] == {
+        "prompt_tokens": 1,
+        "completion_tokens": 4,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
     assert found[0]["id"] == found[-1]["id"]
 
 

@@ -32,15 +32,18 @@ from tests.records import decision_record
 
 NAME = "here"
 """What the backend is called in the configuration."""
-BACKENDS: dict[str, Callable[[Path], Backend]] = {
-    "scripted": lambda _: extensions.build(
+BACKENDS: dict[str, Callable[[Path, Path], Backend]] = {
+    "scripted": lambda model, cache: extensions.build(
         "backends",
         "scripted",
         {"replies": ["One two three four five six. Seven eight nine ten."], "max_length": 64},
         name=NAME,
     ),
-    "local": lambda model: extensions.build(
-        "backends", "local", {"model": str(model), "device": "cpu", "max_length": 64}, name=NAME
+    "local": lambda model, cache: extensions.build(
+        "backends",
+        "local",
+        {"model": str(model), "device": "cpu", "max_length": 64, "cache": str(cache)},
+        name=NAME,
     ),
 }
 DECISIONS = {
@@ -55,8 +58,10 @@ DECISIONS = {
 
 
 @pytest.fixture(params=list(BACKENDS))
-async def backend(request: pytest.FixtureRequest, tiny_model: Path) -> AsyncIterator[Backend]:
-    made = BACKENDS[request.param](tiny_model)
+async def backend(
+    request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path
+) -> AsyncIterator[Backend]:
+    made = BACKENDS[request.param](tiny_model, tmp_path)
     yield made
     await made.aclose()
 

@@ -10,12 +10,14 @@ import math
 
 import pytest
 
+from decoders.cost import CostModel
 from decoders.draft import Draft
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.gates import ContentTokens, FunctionWords, StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import SamplingParams
+from decoders.profile import Profile
 from decoders.request import Request
 from decoders.testing import (
     Branches,
@@ -45,6 +47,8 @@ from tests.laws import (
 )
 
 WORDS = FunctionWords([" the", " cat", "."])
+MIDDLING = 0.8
+"""Between the entropies of the target's rows, so that the gate opens and shuts along an answer."""
 VERIFIERS = {"coupled": CoupledVerifier, "rejection": RejectionVerifier}
 MODES = {
     "standard": lambda k: Standard(),
@@ -56,6 +60,7 @@ MODES = {
     ),
     "standard-first": lambda k: Hybrid(ScriptedDraftSource(oracle), [StandardFirst(2)], k),
     "content-tokens": lambda k: Hybrid(ScriptedDraftSource(oracle), [ContentTokens(WORDS)], k),
+    "entropy": lambda k: Hybrid(ScriptedDraftSource(oracle), [EntropyGate(MIDDLING)], k),
 }
 SAMPLED = {
     "near": lambda k: Speculative(SampledDraftSource(DRAFT_LAWS["near"]), k),
@@ -68,6 +73,7 @@ SAMPLED = {
     "content-tokens": lambda k: Hybrid(
         SampledDraftSource(DRAFT_LAWS["near"]), [ContentTokens(WORDS)], k
     ),
+    "entropy": lambda k: Hybrid(SampledDraftSource(DRAFT_LAWS["near"]), [EntropyGate(MIDDLING)], k),
 }
 
 
@@ -115,7 +121,7 @@ def test_the_emitted_law_is_the_targets_with_sampled_drafts(processor, mode):
 def gated(noise, k):
     """A sampled draft through the engine's gate, which looks at its tokens."""
     mode = Hybrid(ScriptedDraftSource(oracle), [ContentTokens(WORDS)], k)
-    return mode.admit(sampled_draft(noise, DRAFT_LAWS["near"], k), 0)
+    return mode.admit(sampled_draft(noise, DRAFT_LAWS["near"], k), GateContext(0))
 
 
 def proposed(noise, k):
@@ -152,6 +158,39 @@ def test_a_draft_judged_by_its_law_leaves_the_law_of_a_block(processor, draft, k
     law = block(RejectionVerifier, params, lambda noise: DRAWN[draft](noise, k), k + 1)
 
     assert_equal_laws(law, product(params, k + 1))
+
+
+@pytest.mark.parametrize(
+    ("verifier", "mode"),
+    [
+        *((v, mode) for v in VERIFIERS for mode in ("oracle", "wrong", "entropy")),
+        *(("rejection", f"sampled {mode}") for mode in ("near", "entropy")),
+    ],
+)
+@pytest.mark.parametrize("processor", ["plain", "all"])
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {(1, 1): 1.0, (1, 9): 1.1},
+        {(1, 1): 1.0, (1, 3): 1.1, (1, 4): 3.0},
+        {(1, 1): 1.0, (1, 9): 9.0},
+    ],
+)
+def test_what_drafts_cost_does_not_bend_the_law(profile, processor, verifier, mode):
+    """One cost model learns through all branches, so that it rules differently in each."""
+    params = PROCESSORS[processor]
+    sampled = mode.removeprefix("sampled ")
+    make = MODES[mode] if sampled == mode else SAMPLED[sampled]
+
+    law = emitted(
+        params,
+        lambda: make(2),
+        verifier=VERIFIERS[verifier],
+        max_tokens=3,
+        cost=CostModel(Profile(profile)),
+    )
+
+    assert_equal_laws(law, reference(SamplingParams(**params), max_tokens=3))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from decoders.draft import Dense, Draft, LawError
-from decoders.gates import ContentTokens, FunctionWords
+from decoders.gates import ContentTokens, FunctionWords, GateContext
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import SamplingParams
 from decoders.sampling import GumbelNoise, Purpose, process
@@ -141,7 +141,7 @@ def test_a_gate_that_hides_that_it_looked_is_seen():
 def test_a_gate_of_the_engine_cannot_hide_it():
     def gated(noise):
         mode = Hybrid(ScriptedDraftSource(oracle), [ContentTokens(WORDS)], 2)
-        return mode.admit(near(noise), 0)
+        return mode.admit(near(noise), GateContext(0))
 
     check_block(gated)
 

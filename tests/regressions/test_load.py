@@ -37,7 +37,7 @@ def test_toggling_leaves_no_slot_no_index_and_no_decay_behind():
         rates.append(sum(ticket.stats.num_accepted_tokens for ticket in tickets))
 
     assert (engine.num_running, engine.num_waiting) == (0, 0)
-    assert sorted(engine._free_slots) == list(range(engine.model.num_slots))
+    assert engine._slots.num_free == engine.model.num_slots
     assert source._indexes == {}
     assert sum(rates[15:]) > 0.5 * sum(rates[:15]) > 0
 

@@ -51,7 +51,7 @@ CHANGES: dict[str, list[Any]] = {
     "distortion": [0.01, -0.01],
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
-NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint"}
+NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint", "why_k"}
 
 WORK: dict[str, Any] = {
     "mode": Mode.STANDARD,
@@ -88,6 +88,7 @@ def test_every_field_of_an_execution_is_attested_or_known_not_to_be() -> None:
         "model",
         "queue_seconds",
         "fingerprint",
+        "why_k",
     }
 
 

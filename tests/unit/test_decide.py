@@ -78,6 +78,15 @@ def test_the_first_matching_rule_decides_with_all_its_parameters() -> None:
     assert decision.forced_by is None
 
 
+def test_a_decision_turned_to_standard_keeps_nothing_of_the_hybrid_one() -> None:
+    last = "  - {id: last, decide: {mode: hybrid, standard_first: 2, max_entropy: 1.5}}\n"
+    hybrid = choose({}, policy=POLICY + last)
+    wished = choose({}, policy=POLICY + last, requested_mode=Mode.STANDARD)
+
+    assert (hybrid.mode, hybrid.standard_first, hybrid.max_entropy) == (Mode.HYBRID, 2, 1.5)
+    assert (wished.mode, wished.standard_first, wished.max_entropy) == (Mode.STANDARD, 0, None)
+
+
 def test_without_a_matching_rule_the_default_decides() -> None:
     decision = choose({"general_chat": 0.9})
 

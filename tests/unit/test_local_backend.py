@@ -23,9 +23,14 @@ from tests.records import decision_record
 
 
 @pytest.fixture
-async def backend(tiny_model):
+async def backend(tiny_model, tmp_path):
     made = LocalBackend(
-        model=str(tiny_model), device="cpu", dtype="float32", num_slots=2, max_queue=1
+        model=str(tiny_model),
+        device="cpu",
+        dtype="float32",
+        num_slots=2,
+        max_queue=1,
+        cache=str(tmp_path),
     )
     yield made
     await made.aclose()
@@ -36,11 +41,12 @@ def decide(mode, **extra):
     return Decision(mode=mode, rule="r", policy="p", policy_hash="h", draft=draft, **extra)
 
 
-async def run(backend, decision, *, n=1, text="abcabcabcabcabc", **knobs):
+async def run(backend, decision, *, n=1, text="abcabcabcabcabc", caller="", **knobs):
     request = ChatRequest(backend.models[0].id, (Message("user", text),), n=n)
     sampling = Sampling(**{"max_tokens": 24, "seed": 3, "temperature": 0.0, **knobs})
     prompt = await backend.prepare(request)
-    generation = await backend.generate(Job("req", request, decision, sampling, prompt))
+    job = Job("req", request, decision, sampling, prompt, caller_id=caller, domain="code")
+    generation = await backend.generate(job)
     return [chunk async for chunk in generation], generation
 
 
@@ -61,6 +67,7 @@ def record_of(backend, decision):
         decide(Mode.SPECULATIVE),
         decide(Mode.HYBRID, standard_first=5),
         decide(Mode.HYBRID, content_tokens=Mode.STANDARD),
+        decide(Mode.HYBRID, max_entropy=1.0),
     ],
 )
 async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend, decision):
@@ -78,6 +85,55 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
     assert sum(k * count for k, count in enumerate(ran.accept_counts)) == ran.num_accepted_tokens
     if decision.mode is Mode.STANDARD:
         assert ran.num_drafts == 0
+
+
+async def test_a_prompt_is_computed_once_for_each_caller(backend):
+    long = "a question that is longer than what is worth keeping track of"
+    runs = [
+        await run(backend, decide(Mode.STANDARD), text=long, caller=caller, n=n)
+        for caller, n in (("ann", 1), ("ann", 2), ("bob", 2))
+    ]
+    cached = [generation.execution.usage.cached_tokens for _, generation in runs]
+    size = runs[0][1].execution.usage.prompt_tokens
+
+    assert cached == [0, size - 1, 0]
+    assert [chunk.usage.cached_tokens for chunk in runs[1][0] if chunk.usage] == [size - 1] * 2
+    assert sorted(chunk.usage.cached_tokens for chunk in runs[2][0] if chunk.usage) == [0, size - 1]
+
+
+async def test_the_account_says_why_drafts_were_as_long_as_they_were(backend):
+    _, generation = await run(backend, decide(Mode.SPECULATIVE), n=2)
+    ran = generation.execution
+
+    # The first choice's first token comes with its prompt; the second choice copies that.
+    assert sum(ran.why_k.values()) == ran.num_steps - 1
+    _, generation = await run(backend, decide(Mode.STANDARD))
+    assert generation.execution.why_k == {}
+
+
+@pytest.mark.parametrize("cost_model", ["auto", "off", "frozen", False])
+async def test_the_cost_model_can_be_left_out_or_frozen(tiny_model, tmp_path, cost_model):
+    made = extensions.build(
+        "backends",
+        "local",
+        {"model": str(tiny_model), "device": "cpu", "num_slots": 1, "cost_model": cost_model}
+        | {"cache": str(tmp_path)},
+    )
+    try:
+        _, generation = await run(made, decide(Mode.SPECULATIVE))
+        reasons = set(generation.execution.why_k)
+    finally:
+        await made.aclose()
+
+    profiles = list((tmp_path / "profiles").glob("*.json"))
+    assert len(profiles) == (cost_model in ("auto", "frozen"))
+    if not profiles:
+        assert reasons <= {"limit", "no_match", "end"}
+
+
+def test_an_unknown_cost_model_is_a_configuration_error(tiny_model):
+    with pytest.raises(ConfigError, match="cost_model"):
+        extensions.build("backends", "local", {"model": str(tiny_model), "cost_model": "fast"})
 
 
 @pytest.mark.parametrize("verifier", ["typical", "conservative"])

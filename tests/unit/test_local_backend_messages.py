@@ -71,7 +71,9 @@ class Template:
 
 @pytest.fixture(scope="module")
 def backend(tiny_model: Path) -> Iterator[LocalBackend]:
-    made = LocalBackend(model=str(tiny_model), device="cpu", dtype="float32", num_slots=1)
+    made = LocalBackend(
+        model=str(tiny_model), device="cpu", dtype="float32", num_slots=1, cost_model="off"
+    )
     yield made
     asyncio.run(made.aclose())
 
@@ -160,7 +162,9 @@ async def test_a_template_that_renders_every_field_shows_no_unread_one(tmp_path:
     )
     messages = [{"role": "user", "content": "Sort a list.", **hidden, "audio": {"id": secret}}]
     request = chat_request(json.loads(json.dumps({"model": "any", "messages": messages}))).request
-    backend = LocalBackend(model=str(folder), device="cpu", dtype="float32", num_slots=1)
+    backend = LocalBackend(
+        model=str(folder), device="cpu", dtype="float32", num_slots=1, cost_model="off"
+    )
 
     prompt = await backend.prepare(request)
     rendered = backend._loaded.tokenizer.decode(prompt.payload)

@@ -20,7 +20,12 @@ DECISION = Decision(
 @pytest.fixture
 async def backend(tiny_model: Path) -> AsyncIterator[LocalBackend]:
     made = LocalBackend(
-        name="gpu-0", model=str(tiny_model), served_name="small", device="cpu", dtype="float32"
+        name="gpu-0",
+        model=str(tiny_model),
+        served_name="small",
+        device="cpu",
+        dtype="float32",
+        cost_model="off",
     )
     yield made
     await made.aclose()

@@ -48,6 +48,7 @@ rules:
       verifier: rejection
       standard_first: 5
       content_tokens: standard
+      max_entropy: 2.5
       max_temperature: 0.4
       max_tokens: 100
       backend: cloud
@@ -75,6 +76,7 @@ rules:
         "draft": Draft("model", 3),
         "standard_first": 5,
         "content_tokens": Mode.STANDARD,
+        "max_entropy": 2.5,
         "backend": "cloud",
         "limits": SamplingLimits(0.4, 100),
         "shadow_rate": 0.0,
@@ -133,6 +135,9 @@ rules:
         ('{id: a, deny: ""}', "expected text of length >= 1"),
         ("{id: a, deny: x, caller_may_choose: true}", "`caller_may_choose` needs `decide`"),
         ("{id: a, deny: x, wen: {stream: true}}", "unknown field 'wen' (did you mean 'when'?)"),
+        ("{id: a, decide: {mode: hybrid, max_entropy: 0}}", "expected float > 0"),
+        ("{id: a, decide: {mode: hybrid, max_entropy: .inf}}", "not a finite number"),
+        ("{id: a, decide: {mode: speculative, max_entropy: 1}}", "do nothing in speculative mode"),
         ("{id: a, decide: {mode: hybrid}}", "this hybrid is plain speculative"),
         ("{id: a, decide: {mode: hybrid, standard_first: 0}}", "this hybrid is plain"),
         ("{id: a, decide: {mode: speculative, standard_first: 3}}", "do nothing in speculative"),
@@ -316,3 +321,10 @@ rules:
 """)
 
     assert [problem[:8] for problem in found] == ["p.yaml:5", "p.yaml:5", "p.yaml:6", "p.yaml:6"]
+
+
+def test_an_entropy_bound_is_enough_for_a_hybrid() -> None:
+    (rule,) = parse("rules:\n  - {id: a, decide: {mode: hybrid, max_entropy: 1.5}}\n").rules
+
+    assert rule.decision.max_entropy == 1.5
+    assert rule.decision.standard_first == 0

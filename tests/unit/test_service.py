@@ -510,6 +510,19 @@ class MedicalClassifier:
         return Reading((Signal("domain", "medical", 0.9, "test"),), 1, 1)
 
 
+async def test_a_backend_is_told_whose_job_it_is_and_what_it_is_about() -> None:
+    audit = FakeAudit()
+    backend = Watched(audit)
+    told = make(audit, backends={"first": backend}, classifiers={"domain": MedicalClassifier()})
+    await read(await told.respond(ask(), Caller("ann")))
+    await read(await make(FakeAudit(), backends={"first": backend}).respond(ask(), Caller()))
+
+    assert [(job.caller_id, job.domain) for job in backend.jobs] == [
+        ("ann", "medical"),
+        ("anonymous", ""),
+    ]
+
+
 async def test_a_broken_classifier_leads_to_the_standard_mode() -> None:
     audit = FakeAudit()
     policy = POLICY + "  - {id: a, when: {domain: {is: code}}, decide: {mode: speculative}}\n"

@@ -6,13 +6,15 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from decoders.calibration import load_profile
+from decoders.cost import Cost, CostModel, EverythingPays
 from decoders.drafts.base import DraftSource
 from decoders.engine import Engine
-from decoders.gates import ContentTokens, FunctionWords, Gate, StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
 from decoders.loader import DEMO, LoadedModel, Progress
 from decoders.loader import fetch as fetch_model
 from decoders.loader import load as load_model
@@ -65,11 +67,16 @@ class LocalBackend:
         prefill_chunk_tokens: int = 256,
         threads: int | None = None,
         cache: str | None = None,
+        cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
+        ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
+        alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
+
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
+        folder = Path(cache) if cache else None
         if threads is not None:
             torch.set_num_threads(threads)
         try:
@@ -79,13 +86,14 @@ class LocalBackend:
                 device=device,
                 num_slots=num_slots,
                 max_length=max_length,
-                cache_dir=Path(cache) if cache else None,
+                cache_dir=folder,
             )
             self._engine = Engine(
                 self._loaded.model,
                 self._loaded.tokenizer,
                 max_queue=max_queue,
                 prefill_chunk_tokens=prefill_chunk_tokens,
+                cost=_cost(cost_model, self._loaded, folder),
             )
         except (ModelError, ValueError) as error:
             raise _config_error(error) from error
@@ -130,6 +138,8 @@ class LocalBackend:
                 mode=mode,
                 verifier=self._verifier(job.decision),
                 listener=generation.listener(choice),
+                scope=job.caller_id,
+                domain=job.domain,
             )
             for choice in range(job.request.n)
         ]
@@ -184,6 +194,8 @@ class LocalBackend:
         gates: list[Gate] = [StandardFirst(decision.standard_first)]
         if decision.content_tokens is Mode.STANDARD:
             gates.append(ContentTokens(self._function_words))
+        if decision.max_entropy is not None:
+            gates.append(EntropyGate(decision.max_entropy))
         return Hybrid(source, gates, count)
 
     def _source(self, name: str) -> DraftSource:
@@ -223,6 +235,13 @@ def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = 
 
 def _config_error(error: Exception) -> ConfigError:
     return ConfigError([Problem(str(error), path="model")])
+
+
+def _cost(cost_model: str | bool, loaded: LoadedModel, folder: Path | None) -> Cost:
+    if cost_model in ("off", False):
+        return EverythingPays()
+    profile = load_profile(loaded, cache_dir=folder)
+    return CostModel(profile, frozen=cost_model == "frozen")
 
 
 def _pieces(loaded: LoadedModel) -> list[str]:

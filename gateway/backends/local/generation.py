@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from decoders.loader import LoadedModel
@@ -60,7 +61,11 @@ class LocalGeneration:
             verifier=self.tickets[0].request.verifier.name if self.tickets else None,
             verifier_class=_verifier_class(self.tickets),
             distortion=max((s.distortion for s in stats), default=0.0),
-            usage=Usage(self._num_prompt_tokens, sum(s.num_output_tokens for s in stats)),
+            usage=Usage(
+                self._num_prompt_tokens,
+                sum(s.num_output_tokens for s in stats),
+                min((s.num_cached_tokens for s in stats), default=0),
+            ),
             num_steps=sum(s.num_steps for s in stats),
             num_drafts=sum(s.num_drafts for s in stats),
             num_draft_tokens=sum(s.num_draft_tokens for s in stats),
@@ -72,6 +77,7 @@ class LocalGeneration:
                 (s.first_draft_position for s in stats if s.first_draft_position is not None),
                 default=None,
             ),
+            why_k=dict(sum((Counter(s.why_k) for s in stats), Counter())),
             queue_seconds=max((s.queue_seconds for s in stats), default=0.0),
             prefill_seconds=max((s.prefill_seconds for s in stats), default=0.0),
             decode_seconds=max((s.decode_seconds for s in stats), default=0.0),
@@ -108,14 +114,15 @@ class LocalGeneration:
 
     def _chunk(self, choice: int, piece: Piece) -> Chunk:
         ended = piece.finish_reason is not None
-        num_tokens = self.tickets[choice].stats.num_output_tokens
+        stats = self.tickets[choice].stats
+        usage = Usage(self._num_prompt_tokens, stats.num_output_tokens, stats.num_cached_tokens)
         wanted = self.tickets[choice].request.params.logprobs is not None
         return Chunk(
             index=choice,
             text=piece.text,
             logprobs=tuple(self._logprob(entry) for entry in piece.logprobs) if wanted else None,
             finish_reason=FinishReason(piece.finish_reason.value) if piece.finish_reason else None,
-            usage=Usage(self._num_prompt_tokens, num_tokens) if ended else None,
+            usage=usage if ended else None,
         )
 
     def _logprob(self, entry: RowLogprob) -> TokenLogprob:

@@ -5,7 +5,7 @@ import torch
 
 from decoders.draft import NO_DRAFT, Dense, Draft, LawError, OneHot, Selection
 from decoders.engine import Engine
-from decoders.gates import ContentTokens, FunctionWords, StandardFirst
+from decoders.gates import ContentTokens, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative
 from decoders.params import SamplingParams
 from decoders.request import Request
@@ -125,19 +125,19 @@ def test_a_one_hot_draft_ends_before_a_token_outside_the_vocabulary(token_ids):
 def test_a_gate_that_looks_at_the_position_alone_leaves_the_law():
     mode = Hybrid(SOURCE, [StandardFirst(2)])
 
-    assert isinstance(mode.admit(dense(0, 2), 2).law, Dense)
-    assert len(mode.admit(dense(0, 2), 1)) == 0
+    assert isinstance(mode.admit(dense(0, 2), GateContext(2)).law, Dense)
+    assert len(mode.admit(dense(0, 2), GateContext(1))) == 0
 
 
 def test_a_gate_that_looks_at_tokens_takes_the_law_away_even_where_all_stand():
     mode = Hybrid(SOURCE, [StandardFirst(0), ContentTokens(FunctionWords([" the", " of", " cat"]))])
 
-    assert mode.admit(dense(0, 1), 3) == Draft((0, 1), "x", law=OneHot())
-    assert mode.admit(dense(0, 2), 3) == Draft((0,), "x", law=OneHot())
+    assert mode.admit(dense(0, 1), GateContext(3)) == Draft((0, 1), "x", law=OneHot())
+    assert mode.admit(dense(0, 2), GateContext(3)) == Draft((0,), "x", law=OneHot())
 
 
 def test_a_speculative_row_leaves_the_law():
-    assert isinstance(Speculative(SOURCE).admit(dense(0, 2), 3).law, Dense)
+    assert isinstance(Speculative(SOURCE).admit(dense(0, 2), GateContext(3)).law, Dense)
 
 
 def test_a_source_is_told_the_position_and_given_the_noise_of_the_row():

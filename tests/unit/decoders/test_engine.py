@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from decoders.cost import CostModel, Why
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.gates import StandardFirst
+from decoders.gates import ContentTokens, EntropyGate, FunctionWords, StandardFirst
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import FinishReason, ParameterError, SamplingParams
+from decoders.profile import Profile
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request
 from decoders.testing import CharacterTokenizer, ScriptedDraftSource, TableModel
 
@@ -114,6 +116,97 @@ def test_accepted_drafts_save_forward_passes():
     assert row.stats.num_steps == 3  # 1, then 4, then 4
     assert row.stats.accept_counts == [0, 0, 0, 2]
     assert row.stats.mean_acceptance_length == 3.0
+
+
+CHEAP = Profile({(1, 1): 1.0, (1, 40): 1.1})
+DEAR = Profile({(1, 1): 1.0, (1, 40): 40.0})
+
+
+@pytest.mark.parametrize("profile", [CHEAP, DEAR])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_drafts_cost_never_changes_a_token(profile, seed):
+    engine = make_engine(cost=CostModel(profile))
+    expected = make_engine().generate(request(seed=seed, max_tokens=40)).output_ids
+
+    for mode in modes() * 2:
+        row = engine.generate(request(mode=mode, seed=seed, max_tokens=40))
+        assert row.output_ids == expected
+
+
+def why(mode, cost=None, **params):
+    row = make_engine(cost=cost).generate(request(mode=mode, **params))
+    return row.stats
+
+
+def test_every_step_that_might_have_a_draft_says_why_it_is_that_long():
+    wrong = Speculative(ScriptedDraftSource(lambda tokens, count: [3] * count), 4)
+    silent = Speculative(ScriptedDraftSource(lambda tokens, count: []), 4)
+    gated = Hybrid(ScriptedDraftSource(lambda tokens, count: [3] * count), [StandardFirst(6)], 2)
+    words = FunctionWords([" the", " cat", " of", " dog", "."])
+    cut = Hybrid(
+        ScriptedDraftSource(lambda tokens, count: [0, 1][:count]), [ContentTokens(words)], 2
+    )
+
+    # The first of the 12 tokens comes with the prompt, the last has no room for a draft.
+    assert why(silent).why_k == {Why.NO_MATCH: 10, Why.END: 1}
+    assert why(gated, seed=1).why_k[Why.GATE] == 5
+    assert why(cut).why_k[Why.GATE] >= 5
+    assert why(wrong, CostModel(DEAR)).why_k == {Why.COST: 10, Why.END: 1}
+    assert Why.COOLDOWN in why(wrong, CostModel(CHEAP), seed=3, max_tokens=40).why_k
+    assert why(Standard()).why_k == {}
+    for stats in (why(wrong), why(cut), why(wrong, CostModel(CHEAP))):
+        assert sum(stats.why_k.values()) == stats.num_steps - 1
+
+
+def test_a_draft_that_costs_too_much_is_not_computed():
+    mode = Speculative(ScriptedDraftSource(lambda tokens, count: [3] * count), 4)
+    engine = make_engine(cost=CostModel(DEAR))
+    row = engine.generate(request(mode=mode))
+
+    assert row.stats.num_draft_tokens == 0
+    assert engine.model.num_tokens == 2 + 11
+
+
+def test_the_cost_model_sees_the_length_of_the_match_and_the_domain():
+    seen = []
+
+    class Spy(CostModel):
+        def observe(self, kind, history, proposed, accepted):
+            seen.append((kind.source, kind.match_length > 0, kind.domain, proposed >= accepted))
+            super().observe(kind, history, proposed, accepted)
+
+    asked = Request(
+        TOKENIZER.encode("abcabcabc"),
+        SamplingParams(max_tokens=40, seed=1),
+        Speculative(SuffixDraftSource(), 4),
+        domain="code",
+    )
+    make_engine(cost=Spy(CHEAP)).generate(asked)
+
+    assert set(seen) == {("suffix", True, "code", True)}
+
+
+def test_the_entropy_of_the_token_before_opens_and_shuts_the_gate():
+    sure, unsure = (0.97, 0.01, 0.01, 0.01, 0), (0.25, 0.25, 0.25, 0.25, 0)
+
+    def alternating(prefix):
+        return sure if len(prefix) % 2 else unsure
+
+    positions = []
+
+    def propose(tokens, count):
+        positions.append(len(tokens))
+        return [3]
+
+    source = ScriptedDraftSource(propose)
+    engine = Engine(TableModel(alternating, 5), TOKENIZER)
+    row = engine.generate(request("ab", Hybrid(source, [EntropyGate(0.5)], 2), max_tokens=20))
+
+    # The token at position p came from alternating(p tokens); a draft follows the sure ones.
+    assert row.stats.num_drafts == sum(length % 2 == 0 for length in positions)
+    assert row.stats.why_k[Why.GATE] == sum(length % 2 == 1 for length in positions)
+    assert row.stats.num_drafts > 3
+    assert row.stats.why_k[Why.GATE] > 3
 
 
 def test_a_standard_row_proposes_nothing():

@@ -61,21 +61,12 @@ def test_nothing_is_proposed_without_a_match_of_the_minimal_length(tokens):
     assert propose(tokens) == ()
 
 
-def test_rejected_drafts_ask_for_a_longer_match_until_one_is_accepted():
-    source = SuffixDraftSource()
-    tokens = [1, 2, 3, 4, 5, 6, 7, 1, 2]
-    request = DraftRequest(0, tokens, 4)
-    assert source.propose([request])[0].token_ids
+def test_a_draft_says_how_long_the_match_was_and_keeps_it_when_cut():
+    tokens = [1, 2, 3, 4, 5, 6, 7, 1, 2, 3]
+    (draft,) = SuffixDraftSource().propose([DraftRequest(0, tokens, 8)])
 
-    source.observe(0, 4, 0)
-    tokens += [9, 1, 2]
-    assert not source.propose([request])[0].token_ids
-
-    tokens += [3]
-    assert source.propose([request])[0].token_ids
-    source.observe(0, 4, 2)
-    tokens += [8, 8, 1, 2]
-    assert source.propose([request])[0].token_ids
+    assert draft.match_length == 3
+    assert draft.first(1).match_length == 3
 
 
 def test_sequences_do_not_see_one_another():

@@ -1,0 +1,231 @@
+"""What a forward pass costs on this machine: seconds by rows and tokens, measured once and kept.
+
+Whoever wants a profile hands in the thing to be timed, so this module knows no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate
+from pathlib import Path
+from statistics import median_low
+
+Timed = Callable[[int, int], None]
+"""Runs one forward pass over so many rows with so many tokens in all, and returns when it is done."""
+
+_VERSION = 1
+_FIRST_ROUNDS = 3
+_MAX_ROUNDS = 7
+_MIN_POINTS = 2
+_CHOSEN = 4
+"""Tokens chosen at once when that is timed, as many as a draft might have."""
+_Seconds = Mapping[tuple[int, int], float]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Seconds of a forward pass by (rows, tokens of all rows together).
+
+    Between measured points it is linear, beyond the last it goes on with the last slope, and more
+    tokens never cost less.
+    """
+
+    seconds: _Seconds
+    sampling_seconds: float = 0.0
+    """To choose one token with noise; the most likely token costs next to nothing."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no forward pass can have cost."""
+        if not self.seconds:
+            raise ValueError("a profile needs at least one point")
+        values = [*self.seconds.values(), self.sampling_seconds]
+        if not all(math.isfinite(value) and value >= 0 for value in values):
+            raise ValueError("a profile's seconds must be finite and not negative")
+        if not all(0 < rows <= tokens for rows, tokens in self.seconds):
+            raise ValueError("a pass has at least one row, and no fewer tokens than rows")
+
+    def forward_seconds(self, rows: int, tokens: int) -> float:
+        """The time of one pass over ``rows`` rows that bring ``tokens`` tokens in all."""
+        at = (rows, tokens)
+        if at not in self._looked_up:
+            self._looked_up[at] = self._interpolate(rows, tokens)
+        return self._looked_up[at]
+
+    def _interpolate(self, rows: int, tokens: int) -> float:
+        curves = self._curves
+        known = list(curves)
+        at = bisect_left(known, rows)
+        if at == len(known):
+            return curves[known[-1]].at(tokens)
+        high = curves[known[at]].at(tokens)
+        if at == 0 or known[at] == rows:
+            return high
+        low = curves[known[at - 1]].at(tokens)
+        return low + (high - low) * (rows - known[at - 1]) / (known[at] - known[at - 1])
+
+    @cached_property
+    def _curves(self) -> dict[int, _Curve]:
+        all_rows = sorted({rows for rows, _ in self.seconds})
+        return {
+            rows: _Curve({tokens: s for (r, tokens), s in self.seconds.items() if r == rows})
+            for rows in all_rows
+        }
+
+    @cached_property
+    def _looked_up(self) -> dict[tuple[int, int], float]:
+        # The same few are asked for at every step.
+        return {}
+
+
+class _Curve:
+    """Seconds by tokens for one number of rows."""
+
+    def __init__(self, points: Mapping[int, float]) -> None:
+        self._tokens = sorted(points)
+        # What disturbs a measurement makes it slower, so of two that contradict each other the
+        # one with more tokens and less time is nearer the truth.
+        falling = accumulate((points[tokens] for tokens in reversed(self._tokens)), min)
+        self._seconds = list(falling)[::-1]
+
+    def at(self, tokens: int) -> float:
+        if tokens <= self._tokens[0] or len(self._tokens) == 1:
+            return self._seconds[0]
+        i = min(bisect_left(self._tokens, tokens), len(self._tokens) - 1)
+        x0, x1 = self._tokens[i - 1], self._tokens[i]
+        y0, y1 = self._seconds[i - 1], self._seconds[i]
+        return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
+
+
+def grid(max_rows: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The points to measure, (rows, tokens): those that the rest can be read from, and the rest."""
+    first = [(1, width) for width in (1, 4, 16)]
+    more = [(1, width) for width in (8, 2, 32)]
+    if max_rows > 1:
+        first += [(max_rows, max_rows * width) for width in (1, 4)]
+        more += [(max_rows, max_rows * width) for width in (2, 8)]
+    middle = math.isqrt(max_rows) + 1
+    if middle < max_rows:
+        more += [(middle, middle * width) for width in (1, 4, 8)]
+    return first, more
+
+
+def measure(
+    forward: Timed,
+    *,
+    max_rows: int,
+    max_tokens_per_row: int = 32,
+    choose: Callable[[int], None] | None = None,
+    budget_seconds: float = 2.5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Profile:
+    """Time ``forward`` over the grid, round after round, and keep each point's (lower) median.
+
+    ``choose`` chooses so many tokens with noise. A slow moment then falls on all points, not on one.
+    Stops when the budget is spent, however many points it has by then, but at least at two.
+    """
+    end = clock() + budget_seconds
+    samples: dict[tuple[int, int], list[float]] = {}
+    sampling: list[float] = []
+    warm: set[int] = set()
+    first, more = grid(max_rows)
+    for done in range(_MAX_ROUNDS):
+        for point in first if done < _FIRST_ROUNDS else first + more:
+            rows, tokens = point
+            if tokens > rows * max_tokens_per_row:
+                continue
+            if clock() >= end and len(samples) >= _MIN_POINTS:
+                break
+            if rows not in warm:
+                forward(rows, tokens)  # the first pass pays for what later ones find ready
+                warm.add(rows)
+            samples.setdefault(point, []).append(_seconds(partial(forward, *point), clock))
+        if choose is not None and (not sampling or clock() < end):
+            sampling.append(_seconds(partial(choose, _CHOSEN), clock) / _CHOSEN)
+    return Profile(
+        {point: median_low(values) for point, values in samples.items()},
+        median_low(sampling) if sampling else 0.0,
+    )
+
+
+def _seconds(run: Callable[[], None], clock: Callable[[], float]) -> float:
+    start = clock()
+    run()
+    return clock() - start
+
+
+class ProfileStore:
+    """Profiles on disk, one file for each key; a key names all that the times depend on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load_or_measure(self, key: Mapping[str, str], take: Callable[[], Profile]) -> Profile:
+        """The profile kept for ``key``, else a new one.
+
+        A file that is missing, broken or another key's is written again; a folder that cannot be
+        written costs only the next start its time.
+        """
+        path = self._folder / f"{_digest(key)}.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return _parse(json.loads(path.read_text()), key)
+        profile = take()
+        with suppress(OSError):
+            self._save(path, key, profile)
+        return profile
+
+    def _save(self, path: Path, key: Mapping[str, str], profile: Profile) -> None:
+        """Write beside and rename: two engines that start at once both leave a whole file."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        document = {
+            "version": _VERSION,
+            "key": dict(key),
+            "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
+            "sampling_seconds": profile.sampling_seconds,
+        }
+        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w") as stream:
+                json.dump(document, stream)
+            os.replace(name, path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def machine() -> str:
+    """What this machine computes with, as far as it can be told without a library."""
+    names = []
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{platform.machine()} {names[0] if names else platform.processor()} x{_num_cpus()}"
+
+
+def _num_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _parse(document: dict[str, object], key: Mapping[str, str]) -> Profile:
+    if document["version"] != _VERSION or document["key"] != dict(key):
+        raise ValueError("another version or another key")
+    points = document["seconds"]
+    sampling = document["sampling_seconds"]
+    if not isinstance(points, list) or not isinstance(sampling, int | float):
+        raise TypeError("not a profile")
+    return Profile({(int(r), int(t)): float(s) for r, t, s in points}, float(sampling))
+
+
+def _digest(key: Mapping[str, str]) -> str:
+    text = json.dumps([_VERSION, sorted(key.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

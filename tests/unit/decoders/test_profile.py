@@ -1,0 +1,196 @@
+"""The start-up profile: what is timed, how it is read between points, and how it is kept."""
+
+import json
+import threading
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from decoders.calibration import load_profile, measure_model
+from decoders.loader import load
+from decoders.profile import Profile, ProfileStore, machine, measure
+from decoders.testing import TableModel
+
+KEY = {"machine": "m", "model": "a"}
+PROFILE = Profile({(1, 1): 1.0, (1, 4): 2.0, (4, 4): 3.0}, 0.25)
+
+
+class Clock:
+    """Time that passes only while something is timed."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_between_points_it_is_linear_and_beyond_the_last_it_goes_on():
+    profile = Profile({(1, 1): 1.0, (1, 3): 2.0, (1, 5): 6.0})
+
+    assert [profile.forward_seconds(1, n) for n in (1, 2, 3, 4, 5, 7)] == [1, 1.5, 2, 4, 6, 10]
+
+
+def test_between_row_counts_it_is_linear_and_beyond_the_largest_it_stays():
+    profile = Profile({(1, 8): 1.0, (3, 8): 3.0})
+
+    assert [profile.forward_seconds(rows, 8) for rows in (1, 2, 3, 9)] == [1, 2, 3, 3]
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(1, 6), st.integers(6, 40)), st.floats(0, 100), min_size=1, max_size=12
+    ),
+    st.integers(1, 8),
+)
+def test_more_tokens_never_cost_less_however_noisy_the_measurement(seconds, rows):
+    profile = Profile(seconds)
+    times = [profile.forward_seconds(rows, tokens) for tokens in range(1, 60)]
+
+    assert all(later >= earlier - 1e-9 for earlier, later in pairwise(times))
+
+
+def test_a_measurement_that_was_disturbed_is_cut_by_those_with_more_tokens():
+    profile = Profile({(1, 1): 1.0, (1, 2): 50.0, (1, 4): 2.0})
+
+    assert profile.forward_seconds(1, 2) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sampling"),
+    [
+        ({}, 0.0),
+        ({(1, 1): -1.0}, 0.0),
+        ({(1, 1): float("nan")}, 0.0),
+        ({(1, 1): 1.0}, float("inf")),
+        ({(4, 2): 1.0}, 0.0),
+        ({(0, 0): 1.0}, 0.0),
+    ],
+)
+def test_what_no_pass_can_have_cost_is_refused(seconds, sampling):
+    with pytest.raises(ValueError, match=r"profile|pass"):
+        Profile(seconds, sampling)
+
+
+def test_each_point_is_the_median_of_interleaved_rounds():
+    clock = Clock()
+    calls = []
+
+    def forward(rows, tokens):
+        calls.append((rows, tokens))
+        slow = 50.0 if calls.count((rows, tokens)) == 2 else 0.0
+        clock.now += rows + 0.1 * tokens + slow
+
+    def choose(count):
+        clock.now += 0.01 * count
+
+    profile = measure(
+        forward, max_rows=4, choose=choose, budget_seconds=1e9, clock=clock, max_tokens_per_row=32
+    )
+
+    assert profile.forward_seconds(1, 8) == pytest.approx(1.8)
+    assert profile.forward_seconds(4, 16) == pytest.approx(5.6)
+    assert profile.sampling_seconds == pytest.approx(0.01)
+    assert calls[1:5] != [calls[1]] * 4
+
+
+def test_a_slow_model_is_measured_at_two_points_and_no_more():
+    clock = Clock()
+    calls = []
+
+    def forward(rows, tokens):
+        calls.append((rows, tokens))
+        clock.now += 10.0 * tokens
+
+    profile = measure(forward, max_rows=8, budget_seconds=2.0, clock=clock)
+
+    assert calls == [(1, 1), (1, 1), (1, 4)]
+    assert profile.forward_seconds(1, 10) == pytest.approx(100.0)
+
+
+def test_a_profile_is_measured_once_and_then_read(tmp_path):
+    store = ProfileStore(tmp_path / "profiles")
+
+    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+
+
+def test_another_key_is_measured_again(tmp_path):
+    store = ProfileStore(tmp_path)
+    other = Profile({(1, 1): 9.0})
+    store.load_or_measure(KEY, lambda: PROFILE)
+
+    assert store.load_or_measure(KEY | {"model": "b"}, lambda: other) == other
+    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"version": 1}',
+        json.dumps({"version": 0, "key": KEY, "seconds": [[1, 1, 1]], "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": {}, "seconds": [[1, 1, 1]], "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": KEY, "seconds": [], "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1]], "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": KEY, "seconds": 7, "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1, -1]], "sampling_seconds": 0}),
+        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1, 1]], "sampling_seconds": None}),
+    ],
+)
+def test_a_broken_file_is_measured_again_and_replaced(tmp_path, broken):
+    store = ProfileStore(tmp_path)
+    store.load_or_measure(KEY, lambda: Profile({(1, 1): 9.0}))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
+
+    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_time(tmp_path):
+    (tmp_path / "file").touch()
+    store = ProfileStore(tmp_path / "file" / "profiles")
+
+    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
+
+
+def test_engines_that_start_at_once_leave_a_whole_file(tmp_path):
+    store = ProfileStore(tmp_path)
+    barrier = threading.Barrier(8)
+
+    def take():
+        barrier.wait()
+        return PROFILE
+
+    threads = [threading.Thread(target=store.load_or_measure, args=(KEY, take)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+
+
+def test_a_model_with_little_room_can_be_measured():
+    profile = measure_model(TableModel(lambda prefix: [0.5, 0.5], 2, num_slots=2, max_length=5))
+
+    assert (1, 4) in profile.seconds
+    assert (1, 8) not in profile.seconds
+
+
+def test_a_loaded_models_profile_is_kept_beside_the_models(tiny_model, tmp_path):
+    loaded = load(str(tiny_model), device="cpu", dtype="float32", num_slots=3, max_length=128)
+
+    first = load_profile(loaded, cache_dir=tmp_path)
+
+    assert load_profile(loaded, cache_dir=tmp_path) == first
+    assert {rows for rows, _ in first.seconds} == {1, 2, 3}
+    (path,) = (tmp_path / "profiles").iterdir()
+    assert json.loads(path.read_text())["key"]["machine"] == machine()
