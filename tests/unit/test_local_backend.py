@@ -128,7 +128,7 @@ async def test_more_choices_than_there_is_room_for_are_refused_whole(backend):
 
 
 async def test_logprobs_come_with_the_bytes_of_each_token(backend):
-    chunks, generation = await run(backend, decide(Mode.STANDARD), logprobs=2)
+    chunks, _ = await run(backend, decide(Mode.STANDARD), logprobs=2)
     tokens = [token for chunk in chunks for token in chunk.logprobs or ()]
 
     spelled = b"".join(token.token_bytes for token in tokens).decode(errors="replace")
