@@ -37,7 +37,9 @@ def test_toggling_leaves_no_slot_no_index_and_no_decay_behind():
         rates.append(sum(ticket.stats.num_accepted_tokens for ticket in tickets))
 
     assert (engine.num_running, engine.num_waiting) == (0, 0)
-    assert sorted(engine._free_slots) == list(range(engine.model.num_slots))
+    engine.submit([make_request() for _ in range(engine.model.num_slots)])
+    engine.step()
+    assert (engine.num_running, engine.num_waiting) == (engine.model.num_slots, 0)
     assert source._indexes == {}
     assert sum(rates[15:]) > 0.5 * sum(rates[:15]) > 0
 
