@@ -311,7 +311,7 @@ class _NoStop:
     def __init__(self, text):
         self._text = text
 
-    def push(self, token_id, logprob):
+    def push(self, token_id, logprob, **options):
         self._text._detokenizer.push(token_id)
         return "", False
 
