@@ -45,7 +45,7 @@ class Dense:
                 f"draft_probs must be float32 or float64 [n, vocab], not {probs.dtype} "
                 f"{list(probs.shape)}: fewer bits would not be the numbers that were drawn from"
             )
-        if not probs.numel():
+        if not len(probs):
             return
         total = probs.sum(dim=-1, dtype=torch.float64)
         if not bool(((total - 1).abs() < 1e-4).all() and (probs >= 0).all()):
@@ -78,8 +78,10 @@ class Draft:
         count, vocab_size = self.law.draft_probs.shape
         if count != len(self.token_ids):
             raise LawError(f"{len(self.token_ids)} tokens cannot have {count} rows of draft_probs")
-        for row, token_id in zip(self.law.draft_probs, self.token_ids, strict=True):
-            if not 0 <= token_id < vocab_size or row[token_id] <= 0:
+        known = [min(max(token_id, 0), vocab_size - 1) for token_id in self.token_ids]
+        chances = self.law.draft_probs[range(count), known].tolist()
+        for token_id, column, chance in zip(self.token_ids, known, chances, strict=True):
+            if token_id != column or chance <= 0:
                 raise LawError(f"token {token_id} has probability 0 under its stated law")
 
     def __len__(self) -> int:

@@ -244,15 +244,15 @@ def test_a_wrong_residual_distribution_is_seen(fault, monkeypatch):
 def skipping(**neutral):
     """`process`, but at draft positions without some of the parameters."""
 
-    def faulty(logits, params, counts, draft_ids):
-        sound = process(logits, params, counts, draft_ids)
-        skipped = process(logits, replace(params, **neutral), counts, draft_ids)
+    def faulty(logits, params, *rest):
+        sound = process(logits, params, *rest)
+        skipped = process(logits, replace(params, **neutral), *rest)
         return torch.cat([sound[:1], skipped[1:]])
 
     return faulty
 
 
-def blind_to_the_draft(logits, params, counts, draft_ids):
+def blind_to_the_draft(logits, params, counts, *rest):
     return torch.cat([process(row.unsqueeze(0), params, counts) for row in logits])
 
 
@@ -311,7 +311,7 @@ class _NoStop:
     def __init__(self, text):
         self._text = text
 
-    def push(self, token_id, logprob):
+    def push(self, token_id, logprob, **options):
         self._text._detokenizer.push(token_id)
         return "", False
 

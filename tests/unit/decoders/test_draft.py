@@ -31,6 +31,7 @@ def dense(*token_ids, law=LAW):
         (torch.tensor([[0.5, 0.3]]), "its mass is 0.8; renormalise"),
         (torch.tensor([[0.5, 0.5], [0.6, 0.6]]), "its mass is 1.2"),
         (torch.tensor([[1.5, -0.5]]), "not a law"),
+        (torch.zeros(1, 0), "its mass is 0"),
         (torch.tensor([[float("nan"), 1.0]]), "not a law"),
     ],
 )
