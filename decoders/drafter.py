@@ -72,23 +72,18 @@ class Drafter:
         return drafted
 
     def settle(self, share: Share, position: int, num_accepted: int, last_scores: Tensor) -> None:
-        """Pass on what became of a row's draft at output ``position``.
+        """Count what became of a row's draft at output ``position``, and let the cost model learn.
 
         ``last_scores`` [vocab] is what the row's last token was chosen from.
         """
         ticket, draft = share.ticket, share.draft
-        wanted = ticket.request.mode.source(position)
-        if wanted is None:
+        if ticket.request.mode.source(position) is None:
             return
         ticket.last_scores = last_scores.clone()
         if not len(draft):
             return
         ticket.stats.record_draft(draft.source, position, len(draft), num_accepted)
         self._cost.observe(_kind(ticket, draft), ticket.history, len(draft), num_accepted)
-        try:
-            wanted[0].observe(ticket.number, len(draft), num_accepted)
-        except Exception:  # noqa: BLE001 - logged: the tokens are emitted already
-            _log.exception("a draft source failed to observe")
 
     def forget(self, ticket: Ticket) -> None:
         """Tell the source that the sequence has ended."""

@@ -38,10 +38,6 @@ class DraftSource(Protocol):
         """
         ...
 
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """What became of the last draft for a sequence."""
-        ...
-
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended; free what is kept for it."""
         ...

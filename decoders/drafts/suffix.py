@@ -90,9 +90,6 @@ class SuffixDraftSource:
         """One draft per request."""
         return [self._propose(request) for request in requests]
 
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Nothing: whether drafts of this kind pay is the cost model's to learn."""
-
     def forget(self, sequence_id: int) -> None:
         """Drop the index of a sequence."""
         self._indexes.pop(sequence_id, None)
