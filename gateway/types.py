@@ -166,7 +166,7 @@ class Signals(msgspec.Struct, frozen=True):
         return max((s for s in self.items if s.name == name), key=lambda s: s.score, default=None)
 
 
-class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DraftSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which draft source a rule uses and how many tokens it may propose per step."""
 
     source: str = "suffix"
@@ -204,7 +204,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     max_distortion: float | None = None
     """The total variation that a lossy verifier may put between an answer's law and the target's;
     ``None``: the verifier must be exact."""
-    draft: Draft | None = None
+    draft: DraftSetting | None = None
     """``None`` exactly when the mode is standard."""
     standard_first: int = 0
     content_tokens: Mode = Mode.SPECULATIVE
