@@ -33,6 +33,16 @@ class Share:
     """Whether the step reaches the end of the sequence, so that it emits tokens."""
     draft: Draft = NO_DRAFT
 
+    @property
+    def num_scored(self) -> int:
+        """Tokens of the prompt whose probability the step tells; the emitted one is not among them."""
+        return len(self.new_ids) - self.decodes if self.ticket.scores_prompt else 0
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of logits that the step wants, the last ones of its tokens'."""
+        return self.num_scored + (len(self.draft) + 1 if self.decodes else 0)
+
 
 @dataclass(frozen=True)
 class _Proposal:
