@@ -1,7 +1,7 @@
 """The drafts of one step: sources propose, gates cut, the cost model has the last word.
 
 A source is somebody else's code and never needed for an answer: when one fails, its rows decode
-without a draft. How a draft is verified is not known here.
+without a draft. How a draft is verified is not done here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftRequest, DraftSource
 from decoders.gates import GateContext
 from decoders.request import Ticket
+from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Drafter:
                 limit,
                 sequence.num_output_tokens,
                 ticket.noise,
+                _scope(ticket),
             )
             asked.setdefault(source, []).append((ticket, request))
         for source, rows in asked.items():
@@ -166,6 +168,12 @@ def _offer(share: Share, proposal: _Proposal | None) -> Offer:
         samples=not ticket.request.params.greedy,
         history=ticket.history,
     )
+
+
+def _scope(ticket: Ticket) -> str | None:
+    """Whose ended answers the row may draft from: its own scope's, if they cannot bend its law."""
+    coupled = isinstance(ticket.request.verifier, CoupledVerifier)
+    return ticket.request.scope if coupled else None
 
 
 def _kind(ticket: Ticket, draft: Draft) -> DraftKind:
