@@ -162,7 +162,7 @@ def _figure(group: str, temperature: float, arm: str, runs: Sequence[Run]) -> Fi
         arm=arm,
         prompts=len(ratios),
         comparable=all(run.equal is not None for run in both),
-        tokens_per_second=statistics.median(whole[run.prompt] for run in both),
+        tokens_per_second=statistics.median(whole[name] for name in whole if name in standard),
         decode_tokens_per_second=statistics.median(decode.values()),
         ratio=_spread(ratios),
         decode_ratio=statistics.median(_ratios(decode, standard_decode)),
