@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,8 +21,10 @@ from decoders import (
     Speculative,
     Standard,
     SuffixDraftSource,
+    load,
     load_profile,
 )
+from decoders.drafts.base import DraftSource
 from decoders.gates import StandardFirst
 from decoders.loader import LoadedModel, fetch
 from decoders.modes import Mode
@@ -31,10 +32,11 @@ from decoders.modes import Mode
 NUM_SPECULATIVE_TOKENS = 8
 SPECULATIVE = "speculative (suffix)"
 HYBRID = "hybrid (suffix)"
+MODEL = "speculative (model)"
 
 
 def modes() -> dict[str, Mode]:
-    """Our arms: name → mode."""
+    """Our arms that need no second model: name → mode."""
     source = SuffixDraftSource()
     return {
         STANDARD: Standard(),
@@ -43,14 +45,25 @@ def modes() -> dict[str, Mode]:
     }
 
 
-def ours(loaded: LoadedModel) -> list[Arm]:
-    """One arm for each mode, all over one engine."""
+def ours(loaded: LoadedModel, draft: DraftSource | None) -> list[Arm]:
+    """One arm for each mode, all over one engine; with ``draft``, one more that asks it."""
     engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
+    chosen = modes()
+    if draft is not None:
+        chosen[MODEL] = Speculative(draft, NUM_SPECULATIVE_TOKENS)
 
     def arm(name: str, mode: Mode) -> Arm:
         return Arm(name, lambda task: _engine_answer(engine, mode, task), same_noise=True)
 
-    return [arm(name, mode) for name, mode in modes().items()]
+    return [arm(name, mode) for name, mode in chosen.items()]
+
+
+def model_drafts(spec: str, dtype: str, device: str, max_length: int) -> DraftSource:
+    """The draft model at ``spec`` as a source for one row at a time."""
+    from decoders.drafts.model import ModelDraftSource
+
+    draft = load(spec, dtype=dtype, device=device, num_slots=1, max_length=max_length)
+    return ModelDraftSource(draft.model, load_profile(draft))
 
 
 def theirs(model: str, dtype: str, device: str, draft_model: str | None) -> list[Arm]:
@@ -137,14 +150,3 @@ def _generate_answer(model: PreTrainedModel, extra: dict[str, Any], task: Task) 
 def _plain(model: str, dtype: str, device: str) -> PreTrainedModel:
     loaded = AutoModelForCausalLM.from_pretrained(fetch(model), dtype=getattr(torch, dtype))
     return loaded.to(device).eval()
-
-
-def choose(arms: Sequence[Arm], names: Sequence[str]) -> list[Arm]:
-    """The arms of these names (none: all); standard mode always, since the others are held to it.
-
-    Raises ValueError for a name that is none of theirs.
-    """
-    known = [arm.name for arm in arms]
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"no arm {', '.join(unknown)}; known: {', '.join(known)}")
-    return [arm for arm in arms if not names or arm.name in names or arm.name == STANDARD]

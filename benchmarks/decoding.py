@@ -26,10 +26,10 @@ from rich.progress import (
 
 from benchmarks import prompts as questions
 from benchmarks import report, runs
-from benchmarks.arms import choose, modes, ours, request, theirs
+from benchmarks.arms import model_drafts, modes, ours, request, theirs
 from benchmarks.environment import describe
 from benchmarks.guard import Guard
-from benchmarks.measure import Task, blocks, decode_block, measure
+from benchmarks.measure import Task, blocks, choose, decode_block, measure
 from benchmarks.prompts import Prompt, PromptError
 from benchmarks.runs import STANDARD, Measurement, Run
 from benchmarks.summary import counts
@@ -71,13 +71,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decoding", description=__doc__)
     add = parser.add_argument
     add("--model", default="demo", help="a folder, a .gguf file, a hub id, or demo")
-    add("--draft-model", help="for transformers' assistant model: as --model")
+    add("--draft-model", help="two more arms that draft with it: as --model")
     add("--device", default="cpu")
     add("--dtype", type=_list(str), default=["float32"], help="one or more, with commas")
     add("--prompts", type=Path, default=HERE / "prompts.jsonl", help="our rows, or Spec-Bench's")
     add("--groups", type=_list(str), default=[], help="with commas; default: all")
     add("--limit-per-group", type=_positive, default=4, help="default: 4")
-    add("--arms", type=_list(str), default=[], help="with commas; default: all")
+    add("--arms", type=_list(str), default=[], help="with commas; default: all; standard always")
     add("--tokens", type=_positive, default=64, help="most tokens of an answer; default: 64")
     add("--temperature", type=_list(_temperature), default=[0.0], help="with commas; default: 0")
     add("--rounds", type=_positive, default=1)
@@ -106,9 +106,10 @@ def _measure(
         max_length=MAX_LENGTH,
     )
     prompts, left_out = _fitting(loaded, chosen, options.tokens)
+    where = (dtype, options.device)
+    draft = options.draft_model and model_drafts(options.draft_model, *where, MAX_LENGTH)
     arms = choose(
-        [*theirs(options.model, dtype, options.device, options.draft_model), *ours(loaded)],
-        options.arms,
+        [*theirs(options.model, *where, options.draft_model), *ours(loaded, draft)], options.arms
     )
     warm = Task(loaded.tokenizer.encode("Warm up."), 0.0, 0, REFERENCE_TOKENS)
     for arm in arms:

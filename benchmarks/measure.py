@@ -57,6 +57,19 @@ class Chat(Protocol):
         ...
 
 
+def choose(arms: Sequence[Arm], names: Sequence[str]) -> list[Arm]:
+    """The arms of these names (none: all); standard mode always, since the others are held to it.
+
+    ``speculative`` stands for all arms of that mode. Raises ValueError for a name of none.
+    """
+    keys = [{arm.name, arm.name.partition(" (")[0]} for arm in arms]
+    if unknown := [name for name in names if not any(name in key for key in keys)]:
+        known = ", ".join(arm.name for arm in arms)
+        raise ValueError(f"no arm {', '.join(unknown)}; known: {known}")
+    wanted = {STANDARD, *names}
+    return [arm for arm, key in zip(arms, keys, strict=True) if not names or key & wanted]
+
+
 @dataclass(frozen=True)
 class Block:
     """All arms on one prompt: what is measured, and repeated, together."""

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import plot, report, runs
 from benchmarks.guard import Guard
 from benchmarks.loops import is_loop
-from benchmarks.measure import Answer, Arm, Block, Task, blocks, decode_block, measure
+from benchmarks.measure import Answer, Arm, Block, Task, blocks, choose, decode_block, measure
 from benchmarks.prompts import GROUPS, Prompt, PromptError, read, select
 from benchmarks.runs import GENERATE, LOOKUP, STANDARD, Measurement, Run, Throughput
 from benchmarks.summary import ALL, exclusions, figures, rates, why_not
@@ -214,6 +214,26 @@ def test_the_order_of_the_arms_rotates_with_prompt_and_round() -> None:
         ("q", 0.8, 0, 1),
     ]
     assert [b.shift for b in todo[4:]] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        ([], [GENERATE, LOOKUP, STANDARD, SPECULATIVE, "speculative (model)"]),
+        ([STANDARD], [STANDARD]),
+        (["speculative"], [STANDARD, SPECULATIVE, "speculative (model)"]),
+        ([LOOKUP, SPECULATIVE], [LOOKUP, STANDARD, SPECULATIVE]),
+    ],
+)
+def test_arms_are_chosen_by_name_or_mode_and_standard_is_always_there(
+    names: list[str], chosen: list[str]
+) -> None:
+    known = [GENERATE, LOOKUP, STANDARD, SPECULATIVE, "speculative (model)"]
+    arms = [arm(name, lambda task: [1], []) for name in known]
+
+    assert [one.name for one in choose(arms, names)] == chosen
+    with pytest.raises(ValueError, match="no arm fast; known: generate, generate"):
+        choose(arms, [*names, "fast"])
 
 
 def run_of(block: Block) -> list[Run]:
