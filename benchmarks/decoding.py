@@ -44,9 +44,9 @@ REFERENCE_TOKENS = 8
 T = TypeVar("T")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write results/NAME.json with its report and picture, once for each dtype."""
-    options = _options()
+    options = _options(arguments)
     console = Console()
     try:
         chosen = questions.select(
@@ -67,7 +67,7 @@ def main() -> None:
         sys.exit(f"benchmark: {error}")
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decoding", description=__doc__)
     add = parser.add_argument
     add("--model", default="demo", help="a folder, a .gguf file, a hub id, or demo")
@@ -89,7 +89,7 @@ def _options() -> argparse.Namespace:
     )
     add("--out", type=Path, help="the JSON file, for one dtype; default: results/…")
     add("--json", action="store_true", help="print the JSON in place of the tables")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.out and (len(options.dtype) > 1 or options.out.suffix != ".json"):
         parser.error("--out is one file, NAME.json, for one dtype")
     return options

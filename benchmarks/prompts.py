@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ class Prompt:
     id: str
     group: str
     turns: tuple[str, ...]
+    kind: str = ""
+    """What a group is made up of: the category, of Spec-Bench's questions."""
 
 
 def read(path: Path) -> list[Prompt]:
@@ -86,16 +89,30 @@ def read(path: Path) -> list[Prompt]:
 def select(
     prompts: Sequence[Prompt], groups: Collection[str] = (), limit: int | None = None
 ) -> list[Prompt]:
-    """The first ``limit`` prompts of each of ``groups`` (none named: of all), one group after another
-    in turn, so that a run that is cut short has seen them all. Raises PromptError."""
-    by_group: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        by_group.setdefault(prompt.group, []).append(prompt)
+    """The first ``limit`` prompts of each of ``groups`` (none named: of all), its kinds in turn.
+
+    The groups come in turn too, so that a run that is cut short has seen all. Raises PromptError.
+    """
+    by_group = _by(prompts, lambda prompt: prompt.group)
     if unknown := [name for name in groups if name not in by_group]:
         raise PromptError(f"no prompts of {', '.join(unknown)}; known: {', '.join(by_group)}")
-    chosen = [by_group[name][:limit] for name in groups or by_group]
-    depth = max(len(group) for group in chosen)
-    return [group[i] for i in range(depth) for group in chosen if i < len(group)]
+    chosen = []
+    for name in groups or by_group:
+        kinds = _by(by_group[name], lambda prompt: prompt.kind)
+        chosen.append(_in_turn(list(kinds.values()))[:limit])
+    return _in_turn(chosen)
+
+
+def _by(prompts: Sequence[Prompt], key: Callable[[Prompt], str]) -> dict[str, list[Prompt]]:
+    found: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        found.setdefault(key(prompt), []).append(prompt)
+    return found
+
+
+def _in_turn(lists: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+    """The first of each, the second of each, and so on."""
+    return [one for row in zip_longest(*lists) for one in row if one is not None]
 
 
 def _prompt(line: str, where: str) -> Prompt | None:
@@ -107,7 +124,8 @@ def _prompt(line: str, where: str) -> Prompt | None:
         raise PromptError(f"{where}: a row is an object with an id")
     if row.get("set", "spec-bench") != "spec-bench":
         return None
-    group = row.get("group") or _SPEC_BENCH.get(row.get("category", ""))
+    category = str(row.get("category", ""))
+    group = row.get("group") or _SPEC_BENCH.get(category)
     if not isinstance(group, str):
         raise PromptError(
             f"{where}: no group; known categories: {', '.join(_SPEC_BENCH)}; or give a group"
@@ -119,4 +137,4 @@ def _prompt(line: str, where: str) -> Prompt | None:
         or not all(isinstance(turn, str) and turn.strip() for turn in turns)
     ):
         raise PromptError(f"{where}: turns must be a list of texts, and not empty")
-    return Prompt(row["id"], group, tuple(turns))
+    return Prompt(row["id"], group, tuple(turns), category)

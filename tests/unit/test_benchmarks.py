@@ -91,7 +91,7 @@ def test_questions_of_spec_bench_are_read_by_its_six_tasks(tmp_path: Path) -> No
     ]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
 
-    assert read(path)[0] == Prompt("81", "multi_turn", ("a", "b"))
+    assert read(path)[0] == Prompt("81", "multi_turn", ("a", "b"), "writing")
     assert [prompt.group for prompt in read(path)] == [
         "multi_turn",
         "translation",
@@ -108,6 +108,7 @@ def test_questions_of_spec_bench_are_read_by_its_six_tasks(tmp_path: Path) -> No
         ("[]", "2: a row is an object with an id"),
         ('{"turns": ["a"], "group": "g"}', "2: a row is an object with an id"),
         ('{"id": "b", "turns": ["a"]}', "2: no group; known categories: writing"),
+        ('{"id": "b", "category": [], "turns": ["a"]}', "2: no group"),
         ('{"id": "b", "group": "g"}', "2: turns must be"),
         ('{"id": "b", "group": "g", "turns": "a"}', "2: turns must be"),
         ('{"id": "b", "group": "g", "turns": [" "]}', "2: turns must be"),
@@ -142,6 +143,12 @@ def test_groups_are_selected_in_turn_up_to_the_limit() -> None:
     assert len(ids()) == 9
     with pytest.raises(PromptError, match="no prompts of d; known: a, b, c"):
         select(prompts, ("d",))
+
+
+def test_a_group_gives_its_kinds_in_turn() -> None:
+    prompts = [Prompt(f"{kind}{i}", "g", ("x",), kind) for kind in "ab" for i in range(2)]
+
+    assert [prompt.id for prompt in select(prompts, (), 3)] == ["a0", "b0", "a1"]
 
 
 # ---- measuring ------------------------------------------------------------------------------------
