@@ -15,7 +15,8 @@ from benchmarks.runs import LOOKUP, STANDARD
 from benchmarks.summary import Figure
 
 # Read on white and on black alike, and told apart without colour vision.
-_COLOURS = ("#8c8c8c", "#d98c00", "#2f81f7", "#2da44e", "#bf5af2", "#e5534b")
+_COLOURS = ("#2f81f7", "#2da44e", "#d98c00", "#bf5af2", "#e5534b")
+_THEIRS = "#8c8c8c"
 _INK = "#7d8590"
 
 
@@ -43,7 +44,7 @@ def draw(figures: Sequence[Figure], path: Path, title: str) -> None:
                 [figure.ratio.median for _, figure in places],
                 height=height,
                 label=arm,
-                color=_COLOURS[at + 1 if arm != LOOKUP else 0],
+                color=_THEIRS if arm == LOOKUP else _COLOURS[at % len(_COLOURS)],
             )
             for place, figure in places:
                 axes.plot([figure.ratio.low, figure.ratio.high], [place] * 2, color=_INK, lw=1)
@@ -51,8 +52,15 @@ def draw(figures: Sequence[Figure], path: Path, title: str) -> None:
         axes.set_yticks(range(len(groups)), [group.replace("_", " ") for group in groups])
         axes.invert_yaxis()
         axes.set_xlabel("tokens per second, of standard decoding")
-        axes.set_title(title, color=_INK, fontsize=9)
-        axes.legend(loc="lower right", frameon=False, labelcolor=_INK)
+        axes.set_title(title, color=_INK, fontsize=9, pad=24)
+        axes.legend(
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=len(arms),
+            frameon=False,
+            labelcolor=_INK,
+        )
+        axes.margins(y=0.01)
         axes.tick_params(colors=_INK)
         axes.xaxis.label.set_color(_INK)
         for spine in axes.spines.values():

@@ -52,7 +52,8 @@ def readme_table(measurement: Measurement) -> str:
         name = _title(group)
         row = [name, str(standard.prompts), f"{standard.tokens_per_second:.1f}", *ratios]
         lines.append(f"| {' | '.join(row)} |")
-    return f"{_headline(measurement)}\n\n" + "\n".join(lines) + "\n"
+    picture = f"![Speed by group](benchmarks/results/{README_RESULT}.svg)"
+    return "\n".join([_headline(measurement), "", *lines, "", picture]) + "\n"
 
 
 def with_table(text: str, measurement: Measurement | None) -> str:
