@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if options.json:
                 print(path.read_text(encoding="utf-8"))
             else:
-                console.print(report.markdown(measurement), markup=False)
-                console.print(f"Written to {path}", markup=False)
+                console.print(report.markdown(measurement), markup=False, soft_wrap=True)
+                console.print(f"Written to {path}", markup=False, soft_wrap=True)
     except (PromptError, ModelError, ValueError) as error:
         sys.exit(f"benchmark: {error}")
 
