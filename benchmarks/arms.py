@@ -21,7 +21,6 @@ from decoders import (
     Speculative,
     Standard,
     SuffixDraftSource,
-    load,
     load_profile,
 )
 from decoders.drafts.base import DraftSource
@@ -58,11 +57,11 @@ def ours(loaded: LoadedModel, draft: DraftSource | None) -> list[Arm]:
     return [arm(name, mode) for name, mode in chosen.items()]
 
 
-def model_drafts(spec: str, dtype: str, device: str, max_length: int) -> DraftSource:
-    """The draft model at ``spec`` as a source for one row at a time."""
-    from decoders.drafts.model import ModelDraftSource
+def model_drafts(spec: str, loaded: LoadedModel, dtype: str, device: str) -> DraftSource:
+    """The draft model at ``spec`` as a source. Raises ModelError where it cannot draft for ``loaded``."""
+    from decoders import ModelDraftSource, load_draft
 
-    draft = load(spec, dtype=dtype, device=device, num_slots=1, max_length=max_length)
+    draft = load_draft(spec, loaded, dtype=dtype, device=device)
     return ModelDraftSource(draft.model, load_profile(draft))
 
 

@@ -107,7 +107,7 @@ def _measure(
     )
     prompts, left_out = _fitting(loaded, chosen, options.tokens)
     where = (dtype, options.device)
-    draft = options.draft_model and model_drafts(options.draft_model, *where, MAX_LENGTH)
+    draft = options.draft_model and model_drafts(options.draft_model, loaded, *where)
     arms = choose(
         [*theirs(options.model, *where, options.draft_model), *ours(loaded, draft)], options.arms
     )
