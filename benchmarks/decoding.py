@@ -92,6 +92,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.out and (len(options.dtype) > 1 or options.out.suffix != ".json"):
         parser.error("--out is one file, NAME.json, for one dtype")
+    if "auto" in (options.device, *options.dtype):
+        parser.error("--device and --dtype name what is measured: give cpu or cuda, float32, …")
     return options
 
 
@@ -156,6 +158,7 @@ def _measure(
             "draft_model": bool(options.draft_model),
             "tokens": options.tokens,
             "rounds": options.rounds,
+            "prompts": options.prompts.stem,
             "limit_per_group": options.limit_per_group,
         },
         runs=found,

@@ -90,7 +90,16 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(
         decoding.main(arguments(folder, *more))
 
 
-@pytest.mark.parametrize("more", [["--tokens", "0"], ["--temperature", "-1"], ["--out", "a.md"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--tokens", "0"],
+        ["--temperature", "-1"],
+        ["--out", "a.md"],
+        ["--device", "auto"],
+        ["--dtype", "auto"],
+    ],
+)
 def test_options_that_are_wrong_are_refused(
     folder: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
