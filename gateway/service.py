@@ -30,8 +30,8 @@ from gateway.errors import (
 from gateway.exchange import Exchange, new_id
 from gateway.log import Log, build_log
 from gateway.reply import Emit, Reply
+from gateway.routing.active import ActivePolicy
 from gateway.routing.decide import decide
-from gateway.routing.policy import Policy
 from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
@@ -50,6 +50,8 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     ready: bool
     policy: str
     policy_hash: str
+    warnings: tuple[str, ...]
+    """What an operator should mend, although requests are answered."""
     backends: Mapping[str, BackendStatus]
 
 
@@ -60,7 +62,7 @@ class Gateway:
         self,
         *,
         backends: Mapping[str, Backend],
-        policy: Policy,
+        policy: ActivePolicy,
         classifiers: Mapping[str, Classifier],
         audit: AuditLog,
         telemetry: Telemetry,
@@ -98,8 +100,9 @@ class Gateway:
         backends = {name: backend.status for name, backend in self._backends.items()}
         return GatewayStatus(
             ready=not self._closing and all(status.ready for status in backends.values()),
-            policy=self._policy.name,
-            policy_hash=self._policy.hash,
+            policy=self._policy.current.name,
+            policy_hash=self._policy.current.hash,
+            warnings=() if self._policy.warning is None else (self._policy.warning,),
             backends=backends,
         )
 
@@ -167,10 +170,11 @@ class Gateway:
             request, self._classifiers, timeout_seconds=self._classifier_timeout
         )
         exchange.classify_seconds = time.perf_counter() - started
-        now = datetime.now(UTC)
+        # Read once: a request keeps the policy that it met.
+        policy, now = self._policy.current, datetime.now(UTC)
         for _ in self._backends:
             started, count = time.perf_counter(), exchange.prompt.num_tokens
-            decision = decide(self._policy, signals, request, caller, prompt_tokens=count, now=now)
+            decision = decide(policy, signals, request, caller, prompt_tokens=count, now=now)
             exchange.decide_seconds += time.perf_counter() - started
             if decision.backend is None or decision.backend == exchange.backend_name:
                 break
