@@ -121,6 +121,10 @@ class PolicyKeeper:
             self._swap(policy, source)
             return True
 
+    async def read(self, text: str) -> Policy:
+        """A candidate, valid but not tested. Raises ConfigError."""
+        return await asyncio.to_thread(self._vetting.read, self._path, text)
+
     async def check(self, texts: Mapping[str, str | None]) -> Policy:
         """The policy that `apply` would bring into force. Raises ConfigError."""
         return await asyncio.to_thread(

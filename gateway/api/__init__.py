@@ -9,6 +9,7 @@ from gateway.api.auth import provide_caller, require_api_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
 from gateway.api.errors import error_handler
+from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
 from gateway.api.lifetime import with_lifetime
 from gateway.api.models import get_model, list_models
@@ -36,6 +37,7 @@ def build_router(
             create_completion,
             list_models,
             get_model,
+            explain_decision,
             *policy_routes,
         ],
         guards=[require_api_key(keys)],

@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
+from gateway.api.auth import found_caller
 from gateway.api.body import decode
 from gateway.api.headers import Connection, request_id
 from gateway.audit.record import PolicyChange
@@ -110,13 +111,17 @@ class RollbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
 
 
-async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
-    """Lets in callers whose key is an administrator's; runs after the API key's guard."""
-    caller = connection.state.get("draftgate_caller")
-    if not (isinstance(caller, Caller) and caller.admin):
+def refuse_all_but_admins(caller: Caller) -> None:
+    """Raises PermissionDenied."""
+    if not caller.admin:
         raise PermissionDenied(
             "This needs an administrator's API key; give a key `admin: true` under auth.keys."
         )
+
+
+async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
+    """Lets in callers whose key is an administrator's; runs after the API key's guard."""
+    refuse_all_but_admins(found_caller(connection))
 
 
 @get("/policy", guards=[require_admin])
@@ -156,7 +161,7 @@ async def validate_policy(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[Validation]:
     """Check and test a candidate, and change nothing."""
-    body = await _body(request, ChangeBody)
+    body = await read_as(request, ChangeBody)
     try:
         policy = await keeper.check(msgspec.structs.asdict(body))
     except ConfigError as error:
@@ -173,9 +178,9 @@ async def apply_policy(
 ) -> Response[PolicyObject]:
     """Replace the policy that If-Match names."""
     replaces = _if_match(request)
-    body = await _body(request, ChangeBody)
+    body = await read_as(request, ChangeBody)
     texts = msgspec.structs.asdict(body)
-    policy = await _fit(lambda: keeper.apply(texts, replaces=replaces, by=caller.id))
+    policy = await fit(lambda: keeper.apply(texts, replaces=replaces, by=caller.id))
     return _policy(request, keeper, policy)
 
 
@@ -187,8 +192,8 @@ async def rollback_policy(
 ) -> Response[PolicyObject]:
     """Bring an earlier version back in place of the policy that If-Match names."""
     replaces = _if_match(request)
-    wanted = _hash((await _body(request, RollbackBody)).hash)
-    policy = await _fit(lambda: keeper.rollback(wanted, replaces=replaces, by=caller.id))
+    wanted = _hash((await read_as(request, RollbackBody)).hash)
+    policy = await fit(lambda: keeper.rollback(wanted, replaces=replaces, by=caller.id))
     return _policy(request, keeper, policy)
 
 
@@ -202,14 +207,16 @@ policy_routes = (
 )
 
 
-async def _fit(change: Callable[[], Awaitable[Policy]]) -> Policy:
+async def fit(change: Callable[[], Awaitable[Policy]]) -> Policy:
+    """What ``change`` gives. Raises InvalidRequest where it raises ConfigError."""
     try:
         return await change()
     except ConfigError as error:
         raise InvalidRequest(str(error), param="policy", code="invalid_policy") from None
 
 
-async def _body(request: Request[Any, Any, Any], kind: type[S]) -> S:
+async def read_as(request: Request[Any, Any, Any], kind: type[S]) -> S:
+    """The body as a struct. Raises InvalidRequest."""
     fields = decode(await request.body())
     try:
         return msgspec.convert(fields, kind)

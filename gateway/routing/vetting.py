@@ -5,7 +5,7 @@ Reads files; the clock, the log and the policy in force are its caller's matter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,16 +52,25 @@ class Vetting:
             raise ConfigError(failures)
         return policy
 
+    def read(self, path: Path, text: str) -> Policy:
+        """The policy that ``path`` would hold if it had this text. Raises ConfigError."""
+        return self._of_texts(path, {path.name: text}, self.load)
+
     def vet_texts(self, path: Path, texts: Mapping[str, str]) -> Policy:
         """The policy that ``path`` would hold if its files had these texts.
 
         Raises ConfigError; its problems name the files as they are.
         """
+        return self._of_texts(path, texts, self.vet)
+
+    def _of_texts(
+        self, path: Path, texts: Mapping[str, str], make: Callable[[Path], Policy]
+    ) -> Policy:
         with TemporaryDirectory(prefix="draftgate-policy-") as folder:
             copy = Path(folder) / path.name
             files.write(copy, texts)
             try:
-                return self.vet(copy)
+                return make(copy)
             except ConfigError as error:
                 raise ConfigError([_moved(problem, path) for problem in error.problems]) from None
 

@@ -26,6 +26,7 @@ AUTH = AuthConfig(
         KeyConfig("bob", hashlib.sha256(USER.encode()).hexdigest()),
     )
 )
+STANDARD = {"x-draftgate-mode": "standard"}
 MODES = {"even": "standard", "odd": "speculative"}
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "write a function"}]}
 
@@ -268,6 +269,40 @@ async def _ask(client: httpx.AsyncClient, done: asyncio.Event, hashes: dict[str,
         assert response.headers["x-draftgate-mode"] == MODES[name]
         seen.append(name)
     return seen
+
+
+def test_a_dry_run_says_what_would_be_decided_and_records_nothing(desk: Desk) -> None:
+    ask = {"request": ASK}
+    now = desk.client.post("/v1/decisions/explain", json=ask).json()
+    assert (now["decision"]["mode"], now["decision"]["rule"]) == ("standard", "default")
+    candidate = _both("try", "speculative")
+    then = desk.client.post("/v1/decisions/explain", json={**ask, "policy": candidate}).json()
+    assert (then["decision"]["mode"], then["decision"]["rule"]) == ("speculative", "rule-try")
+    assert [rule["matched"] for rule in then["decision"]["trace"]] == [True]
+    wish = desk.client.post(
+        "/v1/decisions/explain", json={**ask, "policy": candidate}, headers=STANDARD
+    ).json()
+    assert wish["decision"]["mode"] == "standard"
+    assert desk.active()["name"] == "one"
+    assert desk.live.entries() == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "key", "status", "code"),
+    [
+        ({"request": ASK, "policy": "version: 9"}, ADMIN, 400, "invalid_policy"),
+        ({"request": ASK, "policy": text("x")}, USER, 403, "permission_denied"),
+        ({"request": {"model": "scripted"}}, USER, 400, "invalid_value"),
+        ({"request": {**ASK, "model": "none"}}, USER, 404, "model_not_found"),
+        ({"request": {**ASK, "temperature": "hot"}}, USER, 400, "invalid_type"),
+    ],
+)
+def test_a_dry_run_of_something_wrong(
+    desk: Desk, body: Any, key: str, status: int, code: str
+) -> None:
+    headers = {"authorization": f"Bearer {key}"}
+    response = desk.client.post("/v1/decisions/explain", json=body, headers=headers)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
 def test_a_hangup_signal_reads_the_policy_again(tmp_path: Path) -> None:
