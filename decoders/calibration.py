@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 
-from decoders.loader import DEFAULT_CACHE, LoadedModel
+from decoders.loader import LoadedModel, measurements
+from decoders.measurements import machine
 from decoders.models.base import LanguageModel, Row
-from decoders.profile import Profile, ProfileStore, machine, measure
+from decoders.profile import PROFILE, Profile, measure
 from decoders.sampling import GumbelNoise
 
 _CONTEXT = 64
@@ -29,8 +30,7 @@ def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profi
         "num_slots": str(model.num_slots),
         "max_length": str(model.max_length),
     }
-    store = ProfileStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
-    return store.load_or_measure(key, lambda: measure_model(model))
+    return measurements(cache_dir).load_or_measure(PROFILE, key, lambda: measure_model(model))
 
 
 def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profile:

@@ -1,30 +1,24 @@
-"""What a forward pass costs on this machine: seconds by rows and tokens, measured once and kept.
+"""What a forward pass costs on this machine: seconds by rows and tokens.
 
 Whoever wants a profile hands in the thing to be timed, so this module knows no model.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import platform
-import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
-from pathlib import Path
 from statistics import median_low
+
+from decoders.measurements import Form, spread
 
 Timed = Callable[[int, int], None]
 """Runs one forward pass over so many rows with so many tokens in all, and returns when it is done."""
 
-_VERSION = 1
 _FIRST_ROUNDS = 3
 _MAX_ROUNDS = 7
 _MIN_POINTS = 2
@@ -44,6 +38,8 @@ class Profile:
     seconds: _Seconds
     sampling_seconds: float = 0.0
     """To choose one token with noise; the most likely token costs next to nothing."""
+    spread: float = field(default=0.0, compare=False)
+    """How much its measurement was disturbed: see `decoders.measurements.spread`."""
 
     def __post_init__(self) -> None:
         """Refuse what no forward pass can have cost."""
@@ -155,6 +151,7 @@ def measure(
     return Profile(
         {point: median_low(values) for point, values in samples.items()},
         median_low(sampling) if sampling else 0.0,
+        spread(samples.values()),
     )
 
 
@@ -164,68 +161,21 @@ def _seconds(run: Callable[[], None], clock: Callable[[], float]) -> float:
     return clock() - start
 
 
-class ProfileStore:
-    """Profiles on disk, one file for each key; a key names all that the times depend on."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def load_or_measure(self, key: Mapping[str, str], take: Callable[[], Profile]) -> Profile:
-        """The profile kept for ``key``, else a new one.
-
-        A file that is missing, broken or another key's is written again; a folder that cannot be
-        written costs only the next start its time.
-        """
-        path = self._folder / f"{_digest(key)}.json"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return _parse(json.loads(path.read_text()), key)
-        profile = take()
-        with suppress(OSError):
-            self._save(path, key, profile)
-        return profile
-
-    def _save(self, path: Path, key: Mapping[str, str], profile: Profile) -> None:
-        """Write beside and rename: two engines that start at once both leave a whole file."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        document = {
-            "version": _VERSION,
-            "key": dict(key),
-            "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
-            "sampling_seconds": profile.sampling_seconds,
-        }
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as stream:
-                json.dump(document, stream)
-            os.replace(name, path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
+def _written(profile: Profile) -> object:
+    return {
+        "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
+        "sampling_seconds": profile.sampling_seconds,
+    }
 
 
-def machine() -> str:
-    """What this machine computes with, as far as it can be told without a library."""
-    names = []
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{platform.machine()} {names[0] if names else platform.processor()} x{_num_cpus()}"
-
-
-def _num_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _parse(document: dict[str, object], key: Mapping[str, str]) -> Profile:
-    if document["version"] != _VERSION or document["key"] != dict(key):
-        raise ValueError("another version or another key")
-    points = document["seconds"]
-    sampling = document["sampling_seconds"]
+def _read(document: object) -> Profile:
+    if not isinstance(document, dict):
+        raise TypeError("not a profile")
+    points, sampling = document["seconds"], document["sampling_seconds"]
     if not isinstance(points, list) or not isinstance(sampling, int | float):
         raise TypeError("not a profile")
     return Profile({(int(r), int(t)): float(s) for r, t, s in points}, float(sampling))
 
 
-def _digest(key: Mapping[str, str]) -> str:
-    text = json.dumps([_VERSION, sorted(key.items())])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+PROFILE: Form[Profile] = Form("profile", _written, _read, lambda profile: profile.spread)
+"""How a profile is kept."""

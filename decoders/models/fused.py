@@ -98,7 +98,7 @@ class FusedModel:
             hidden = layer.attention_out.add_to(hidden, attended)
             hidden = layer.down.add_to(hidden, _gated(layer, layer.mlp_norm(hidden)))
         if not len(plan.logit_places):
-            return hidden.new_empty((0, self.vocab_size), dtype=torch.float32)
+            return torch.empty((0, self.vocab_size), device=hidden.device)
         logits: Tensor = self._head(self._norm(hidden[plan.logit_places]))
         return logits.float()
 
@@ -128,10 +128,10 @@ class FusedModel:
         layers = [self._head]
         for layer in self._layers:
             layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
-        choice = choose(layers)
+        kernels = choose(layers).by_shape
         for linear in layers:
             outputs, inputs = linear.weight.shape
-            linear.use(choice.get((outputs, inputs), PLAIN_ONLY))
+            linear.use(kernels.get((outputs, inputs), PLAIN_ONLY))
 
     def _all_rotations(self, model: Any, max_length: int) -> Tensor:
         """cos + i·sin of every position, complex [max_length, 1, head_dim / 2]."""

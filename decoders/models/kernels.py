@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from decoders.models.linear import NUM_SIZES, PLAIN_ONLY, Kernel, Kernels, Linear, pack, product
+from decoders.measurements import Form, spread
+from decoders.models.linear import NUM_SIZES, Kernel, Kernels, Linear, pack, product
 
 Shape = tuple[int, int]
 """(outputs, inputs)."""
-KernelChoice = Callable[[Sequence[Linear]], Mapping[Shape, Kernels]]
-"""Which kernels the layers of each shape shall use; a shape left out keeps `Kernel.PLAIN`."""
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """Which kernels the layers of each shape use; a shape left out uses `Kernel.PLAIN` alone."""
+
+    by_shape: Mapping[Shape, Kernels] = field(default_factory=dict)
+    spread: float = field(default=0.0, compare=False)
+    """How much its measurement was disturbed: see `decoders.measurements.spread`."""
+
+
+KernelChoice = Callable[[Sequence[Linear]], KernelTable]
 
 _MIN_BYTES = 16 << 20
 """Weights of a model for which the kernels make no difference worth measuring."""
@@ -29,27 +41,32 @@ _SECONDS = 0.5
 _MARGIN = {Kernel.PLAIN: 1.0, Kernel.TURNED: 1.05, Kernel.PACKED: 1.1}
 
 
-def plain_kernels(layers: Sequence[Linear]) -> Mapping[Shape, Kernels]:
+def plain_kernels(layers: Sequence[Linear]) -> KernelTable:
     """The `KernelChoice` that measures nothing."""
-    return {}
+    return KernelTable()
+
+
+def choice_matters(layers: Sequence[Linear]) -> bool:
+    """Whether there is a choice on this device, and enough weights to make a difference."""
+    weights = [layer.weight for layer in layers]
+    return weights[0].device.type == "cpu" and sum(w.nbytes for w in weights) >= _MIN_BYTES
 
 
 @torch.inference_mode()
-def measure_kernels(layers: Sequence[Linear]) -> Mapping[Shape, Kernels]:
-    """The `KernelChoice` that times every kernel: about five seconds for a small model."""
-    weights = [layer.weight for layer in layers]
-    if weights[0].device.type != "cpu" or sum(w.nbytes for w in weights) < _MIN_BYTES:
-        return {}
+def measure_kernels(layers: Sequence[Linear]) -> KernelTable:
+    """The `KernelChoice` that times every kernel: a few seconds for a small model."""
     shapes: dict[Shape, list[Tensor]] = {}
-    for weight in weights:
-        outputs, inputs = weight.shape
+    for layer in layers:
+        outputs, inputs = layer.weight.shape
         alike = shapes.setdefault((outputs, inputs), [])
-        if sum(w.nbytes for w in alike) < _PASS_BYTES:
-            alike.append(weight)
-    return {shape: _fastest_kernels(alike) for shape, alike in shapes.items()}
+        if sum(weight.nbytes for weight in alike) < _PASS_BYTES:
+            alike.append(layer.weight)
+    samples: list[Sequence[float]] = []
+    table = {shape: _fastest_kernels(alike, samples) for shape, alike in shapes.items()}
+    return KernelTable(table, spread(samples))
 
 
-def _fastest_kernels(weights: Sequence[Tensor]) -> Kernels:
+def _fastest_kernels(weights: Sequence[Tensor], samples: list[Sequence[float]]) -> Kernels:
     layouts = {Kernel.PLAIN: list(weights), Kernel.TURNED: list(weights)}
     packed = [p for weight in weights if (p := pack(weight)) is not None]
     if len(packed) == len(weights):
@@ -60,40 +77,43 @@ def _fastest_kernels(weights: Sequence[Tensor]) -> Kernels:
         # What many tokens cost is arithmetic, for which one layer is as good as many.
         count = max(1, len(weights) // num_tokens)
         x = weights[0].new_ones(num_tokens, weights[0].shape[1])
-        kernels.append(_fastest(x, {kernel: w[:count] for kernel, w in layouts.items()}))
+        seconds = _rounds(x, {kernel: alike[:count] for kernel, alike in layouts.items()})
+        samples += seconds.values()
+        # Whatever disturbs a round makes it slower, never faster.
+        kernels.append(min(seconds, key=lambda kernel: min(seconds[kernel]) * _MARGIN[kernel]))
     return tuple(kernels)
 
 
-def _fastest(x: Tensor, layouts: Mapping[Kernel, Sequence[Tensor]]) -> Kernel:
-    """Least time of interleaved rounds: whatever disturbs a round makes it slower, never faster."""
+def _rounds(x: Tensor, layouts: Mapping[Kernel, Sequence[Tensor]]) -> dict[Kernel, list[float]]:
+    """Seconds of interleaved rounds."""
     end = time.perf_counter() + _SECONDS
-    least: dict[Kernel, float] = {}
+    seconds: dict[Kernel, list[float]] = {kernel: [] for kernel in layouts}
     for _ in range(_ROUNDS):
         for kernel, weights in layouts.items():
             start = time.perf_counter()
             for weight in weights:
                 product(kernel, x, weight)
-            seconds = time.perf_counter() - start
-            least[kernel] = min(seconds, least.get(kernel, seconds))
+            seconds[kernel].append(time.perf_counter() - start)
         if time.perf_counter() > end:
             break
-    return min(least, key=lambda kernel: least[kernel] * _MARGIN[kernel])
+    return seconds
 
 
-def named(choice: Mapping[Shape, Kernels]) -> dict[str, list[str]]:
-    """A choice as a JSON document."""
-    return {f"{o}x{i}": [k.value for k in kernels] for (o, i), kernels in choice.items()}
+def _written(table: KernelTable) -> object:
+    return {f"{o}x{i}": [k.value for k in kernels] for (o, i), kernels in table.by_shape.items()}
 
 
-def parsed(document: object) -> Mapping[Shape, Kernels]:
-    """The choice that `named` wrote. Raises ValueError for anything else."""
+def _read(document: object) -> KernelTable:
     if not isinstance(document, dict):
-        raise ValueError("not a choice of kernels")
-    choice: dict[Shape, Kernels] = {}
+        raise TypeError("not a table of kernels")
+    table: dict[Shape, Kernels] = {}
     for shape, names in document.items():
         outputs, _, inputs = shape.partition("x")
-        kernels = tuple(Kernel(name) for name in names)
-        if len(kernels) != len(PLAIN_ONLY):
+        if len(names) != NUM_SIZES:
             raise ValueError("a kernel for each size is wanted")
-        choice[int(outputs), int(inputs)] = kernels
-    return choice
+        table[int(outputs), int(inputs)] = tuple(Kernel(name) for name in names)
+    return KernelTable(table)
+
+
+KERNELS: Form[KernelTable] = Form("choice of kernels", _written, _read, lambda table: table.spread)
+"""How a table is kept."""
