@@ -91,7 +91,7 @@ def load(
         model=adapted,
         tokenizer=wrapped,
         created=created,
-        fingerprint=_fingerprint(source, chosen),
+        fingerprint=fingerprint(source, chosen),
         dtype=str(chosen).removeprefix("torch."),
     )
 
@@ -234,7 +234,7 @@ def _kernel_choice(
             return KernelTable()
         key = {
             "machine": machine(),
-            "model": _fingerprint(source, dtype),
+            "model": fingerprint(source, dtype),
             "threads": str(torch.get_num_threads()),
         }
         return measurements(cache_dir).load_or_measure(
@@ -254,7 +254,8 @@ def _on_disk(spec: str) -> bool:
     return Path(spec).expanduser().exists()
 
 
-def _fingerprint(source: str, dtype: torch.dtype) -> str:
+def fingerprint(source: str, dtype: torch.dtype) -> str:
+    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
     digest = hashlib.sha256(
         f"{dtype} torch {torch.__version__} {transformers.__version__}".encode()
     )
