@@ -17,6 +17,8 @@ from decoders.sampling import GumbelNoise
 
 _CONTEXT = 64
 """Tokens before those that are timed."""
+_MORE_CONTEXT = 1024
+"""Tokens before those as well, where it is timed what they cost."""
 
 
 def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profile:
@@ -43,6 +45,10 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         logits = model.forward([Row(slot, start, token_ids, width) for slot in range(num_rows)])
         logits.argmax(dim=-1).tolist()  # waits for the device
 
+    def attend() -> None:
+        row = Row(0, _CONTEXT + _MORE_CONTEXT, (0,), 1)
+        model.forward([row]).argmax(dim=-1).tolist()
+
     def choose(count: int) -> None:
         noise.choose(scores.expand(count, -1), 0)
 
@@ -53,6 +59,8 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         max_rows=model.num_slots,
         max_tokens_per_row=model.max_length,
         choose=choose,
+        attend=attend if model.max_length > _CONTEXT + _MORE_CONTEXT else None,
+        num_attended=_MORE_CONTEXT,
         budget_seconds=budget_seconds,
     )
 

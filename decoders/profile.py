@@ -38,6 +38,8 @@ class Profile:
     seconds: _Seconds
     sampling_seconds: float = 0.0
     """To choose one token with noise; the most likely token costs next to nothing."""
+    context_seconds: float = 0.0
+    """What each token in the cache of a row adds to a pass, beyond those of the measured points."""
     spread: float = field(default=0.0, compare=False)
     """How much its measurement was disturbed: see `decoders.measurements.spread`."""
 
@@ -45,7 +47,7 @@ class Profile:
         """Refuse what no forward pass can have cost."""
         if not self.seconds:
             raise ValueError("a profile needs at least one point")
-        values = [*self.seconds.values(), self.sampling_seconds]
+        values = [*self.seconds.values(), self.sampling_seconds, self.context_seconds]
         if not all(math.isfinite(value) and value >= 0 for value in values):
             raise ValueError("a profile's seconds must be finite and not negative")
         if not all(0 < rows <= tokens for rows, tokens in self.seconds):
@@ -122,17 +124,21 @@ def measure(
     max_rows: int,
     max_tokens_per_row: int = 32,
     choose: Callable[[int], None] | None = None,
+    attend: Callable[[], None] | None = None,
+    num_attended: int = 0,
     budget_seconds: float = 2.5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
     """Time ``forward`` over the grid, round after round, and keep each point's (lower) median.
 
-    ``choose`` chooses so many tokens with noise. A slow moment then falls on all points, not on one.
+    ``choose`` chooses so many tokens with noise. ``attend`` is the pass (1, 1) with ``num_attended``
+    more tokens in the cache. A slow moment then falls on all points, not on one.
     Stops when the budget is spent, however many points it has by then, but at least at two.
     """
     end = clock() + budget_seconds
     samples: dict[tuple[int, int], list[float]] = {}
     sampling: list[float] = []
+    attending: list[float] = []
     warm: set[int] = set()
     first, more = grid(max_rows)
     for done in range(_MAX_ROUNDS):
@@ -148,9 +154,13 @@ def measure(
             samples.setdefault(point, []).append(_seconds(partial(forward, *point), clock))
         if choose is not None and (not sampling or clock() < end):
             sampling.append(_seconds(partial(choose, _CHOSEN), clock) / _CHOSEN)
+        if attend is not None and clock() < end:
+            attending.append(_seconds(attend, clock))
     return Profile(
         {point: median_low(values) for point, values in samples.items()},
         median_low(sampling) if sampling else 0.0,
+        # Of small differences between large times, the least times are nearest the truth.
+        max(0.0, min(attending) - min(samples[1, 1])) / num_attended if attending else 0.0,
         spread(samples.values()),
     )
 
@@ -165,16 +175,15 @@ def _written(profile: Profile) -> object:
     return {
         "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
         "sampling_seconds": profile.sampling_seconds,
+        "context_seconds": profile.context_seconds,
     }
 
 
 def _read(document: object) -> Profile:
     if not isinstance(document, dict):
         raise TypeError("not a profile")
-    points, sampling = document["seconds"], document["sampling_seconds"]
-    if not isinstance(points, list) or not isinstance(sampling, int | float):
-        raise TypeError("not a profile")
-    return Profile({(int(r), int(t)): float(s) for r, t, s in points}, float(sampling))
+    seconds = {(int(rows), int(tokens)): float(s) for rows, tokens, s in document["seconds"]}
+    return Profile(seconds, float(document["sampling_seconds"]), float(document["context_seconds"]))
 
 
 PROFILE: Form[Profile] = Form("profile", _written, _read, lambda profile: profile.spread)

@@ -16,7 +16,7 @@ from decoders.profile import Profile, measure
 from decoders.testing import TableModel
 
 KEY = {"machine": "m", "model": "a"}
-PROFILE = Profile({(1, 1): 1.0, (1, 4): 2.0, (4, 4): 3.0}, 0.25)
+PROFILE = Profile({(1, 1): 1.0, (1, 4): 2.0, (4, 4): 3.0}, 0.25, 0.125)
 
 
 class Clock:
@@ -98,6 +98,26 @@ def test_each_point_is_the_median_of_interleaved_rounds():
     assert calls[1:5] != [calls[1]] * 4
 
 
+def test_what_a_longer_context_adds_is_timed_beside_the_same_pass_without_it():
+    clock = Clock()
+
+    def forward(rows, tokens):
+        clock.now += 1.0
+
+    def attend():
+        clock.now += 3.0
+
+    profile = measure(
+        forward, max_rows=1, attend=attend, num_attended=1000, budget_seconds=1e9, clock=clock
+    )
+    nothing = measure(
+        forward, max_rows=1, attend=lambda: None, num_attended=9, budget_seconds=1e9, clock=clock
+    )
+
+    assert profile.context_seconds == pytest.approx(0.002)
+    assert nothing.context_seconds == 0.0
+
+
 def test_a_slow_model_is_measured_at_two_points_and_no_more():
     clock = Clock()
     calls = []
@@ -130,7 +150,7 @@ def test_another_key_is_measured_again(tmp_path):
 
 def file(value=None, *, version=2, key=KEY):
     """What a file holds, whole but for what is given."""
-    whole = {"seconds": [[1, 1, 1]], "sampling_seconds": 0}
+    whole = {"seconds": [[1, 1, 1]], "sampling_seconds": 0, "context_seconds": 0}
     kept = {"kind": "profile", **key} if key else key
     return json.dumps({"version": version, "key": kept, "value": whole if value is None else value})
 
@@ -145,11 +165,11 @@ def file(value=None, *, version=2, key=KEY):
         b'{"version": 1}',
         file(version=0),
         file(key={}),
-        file({"seconds": [], "sampling_seconds": 0}),
-        file({"seconds": [[1, 1]], "sampling_seconds": 0}),
-        file({"seconds": 7, "sampling_seconds": 0}),
-        file({"seconds": [[1, 1, -1]], "sampling_seconds": 0}),
-        file({"seconds": [[1, 1, 1]], "sampling_seconds": None}),
+        file({"seconds": [], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1]], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": 7, "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1, -1]], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1, 1]], "sampling_seconds": None, "context_seconds": 0}),
         file([[1, 1, 1]]),
     ],
 )
@@ -228,6 +248,14 @@ def test_engines_that_start_at_once_leave_a_whole_file(tmp_path):
 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
     assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
+
+
+def test_a_model_with_room_is_timed_with_a_longer_context():
+    model = TableModel(lambda prefix: [0.5, 0.5], 2, num_slots=1, max_length=2048)
+
+    profile = measure_model(model)
+
+    assert 0.0 <= profile.context_seconds < 1e-3
 
 
 def test_a_model_with_little_room_can_be_measured():
