@@ -137,7 +137,7 @@ class FusedModel:
         """cos + i·sin of every position, complex [max_length, 1, head_dim / 2]."""
         positions = torch.arange(max_length, device=self._embedding.device).unsqueeze(0)
         with torch.inference_mode():
-            cos, sin = model.model.rotary_emb(self._embedding.float(), positions)
+            cos, sin = model.model.rotary_emb(self._embedding[:1].float(), positions)
         half = self._head_dim // 2
         return torch.complex(cos[0, :, :half], sin[0, :, :half]).unsqueeze(1)
 
