@@ -145,10 +145,10 @@ def _announce(gateway: Gateway, listener: socket.socket) -> None:
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Draftgate listens on http://{shown}:{port}")
     status = gateway.status()
+    click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
     for name, backend in status.backends.items():
         if backend.detail:
             click.echo(f"Backend {name}: {backend.detail}")
-    click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
 
 
 def _cannot_listen(place: str, error: OSError) -> ConfigError:
