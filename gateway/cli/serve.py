@@ -176,6 +176,9 @@ def _announce(gateway: Gateway, listener: socket.socket) -> None:
     click.echo(f"Draftgate listens on http://{shown}:{port}")
     status = gateway.status()
     click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
+    for name, backend in status.backends.items():
+        if backend.detail:
+            click.echo(f"Backend {name}: {backend.detail}")
 
 
 def _cannot_listen(place: str, error: OSError) -> ConfigError:
