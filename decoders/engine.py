@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
@@ -240,11 +241,17 @@ class Engine:
             raise ArithmeticError("the model's logits are not numbers")
         position = sequence.num_output_tokens
         scores = process(
-            logits, request.params, self._counts(ticket, logits.device), draft.token_ids
+            logits,
+            request.params,
+            self._counts(ticket, logits.device),
+            draft.token_ids,
+            _allowed(ticket, draft.token_ids, logits.device),
         )
         verdict = request.verifier.verify(scores, draft, ticket.noise, position)
         logprobs = _logprobs(logits, verdict.token_ids, request.params.logprobs)
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
+        if ticket.constraint is not None:
+            ticket.constraint.accept(verdict.token_ids[:emitted])
         # The last emitted token is not in the cache yet; accepted draft tokens are.
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
@@ -307,12 +314,29 @@ class Engine:
             max_length=self.model.max_length,
         )
         seed = request.params.seed if request.params.seed is not None else secrets.randbits(63)
-        return Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        ticket = Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        if request.params.min_tokens:
+            if ticket.constraint is not None:
+                raise ParameterError(
+                    "min_tokens", "cannot go with a constraint, which has its ends"
+                )
+            ticket.constraint = MinTokens(
+                request.params.min_tokens, self.tokenizer.eos_ids, self.model.vocab_size
+            )
+        return ticket
 
 
 def _pending(ticket: Ticket) -> int:
     """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
     return len(ticket.sequence.token_ids) - ticket.num_cached
+
+
+def _allowed(ticket: Ticket, draft_ids: Sequence[int], device: torch.device) -> Tensor | None:
+    """What the row's constraint says along the draft, bool [len(draft_ids) + 1, vocab]."""
+    if ticket.constraint is None:
+        return None
+    allowed = ticket.constraint.allowed(draft_ids)
+    return None if allowed is None else allowed.to(device)
 
 
 def _logprobs(
