@@ -230,14 +230,11 @@ class _Reading:
 
 
 def _types(wanted: object, at: str) -> list[str]:
-    types = [name for name in (wanted if isinstance(wanted, list) else [wanted]) if _known(name)]
-    if not types or (isinstance(wanted, list) and len(types) < len(wanted)):
+    names = wanted if isinstance(wanted, list) else [wanted]
+    types = [name for name in names if isinstance(name, str) and name in _KEYWORDS]
+    if not types or len(types) < len(names):
         raise GrammarError(f"has a wrong type at {at}; known: {', '.join(_KEYWORDS)}")
     return types
-
-
-def _known(name: object) -> bool:
-    return isinstance(name, str) and name in _KEYWORDS
 
 
 def _enum(core: Schema, at: str) -> dict[str, Any]:
