@@ -90,13 +90,12 @@ class CharacterTokenizer:
 
 
 class ScriptedDraftSource:
-    """Proposes whatever ``script(token_ids, max_tokens)`` returns, and keeps what it was told."""
+    """Proposes whatever ``script(token_ids, max_tokens)`` returns, and notes who has ended."""
 
     name = "scripted"
 
     def __init__(self, script: Callable[[Sequence[int], int], Sequence[int]]) -> None:
         self._script = script
-        self.observed: list[tuple[int, int, int]] = []
         self.forgotten: list[int] = []
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -105,10 +104,6 @@ class ScriptedDraftSource:
             Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name)
             for request in requests
         ]
-
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Note it."""
-        self.observed.append((sequence_id, num_proposed, num_accepted))
 
     def forget(self, sequence_id: int) -> None:
         """Note it."""

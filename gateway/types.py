@@ -96,6 +96,8 @@ class Sampling(msgspec.Struct, frozen=True):
     min_p: float = 0.0
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
     seed: int | None = None
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -113,6 +115,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
     prompt: str | tuple[int, ...] | None = None
     sampling: Sampling = Sampling()
     n: int = 1
+    best_of: int | None = None
+    """How many answers to generate, of which the ``n`` likeliest are the choices; ``None``: ``n``."""
+    echo: bool = False
+    """Whether each choice begins with the prompt; with log-probabilities, with those of its tokens."""
     stream: bool = False
     has_tools: bool = False
     response_format: str = "text"
@@ -122,6 +128,11 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """Lower-cased request headers, without credentials; for the policy's ``header`` condition."""
     body: bytes = b""
     """The raw body, for its digest and for forwarding."""
+
+    @property
+    def num_answers(self) -> int:
+        """How many answers are generated."""
+        return self.n if self.best_of is None else self.best_of
 
     def texts(self) -> tuple[str, ...]:
         """Every piece of text of the request in order (empty for a prompt given as token ids)."""
@@ -166,7 +177,7 @@ class Signals(msgspec.Struct, frozen=True):
         return max((s for s in self.items if s.name == name), key=lambda s: s.score, default=None)
 
 
-class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DraftSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which draft source a rule uses and how many tokens it may propose per step."""
 
     source: str = "suffix"
@@ -204,7 +215,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     max_distortion: float | None = None
     """The total variation that a lossy verifier may put between an answer's law and the target's;
     ``None``: the verifier must be exact."""
-    draft: Draft | None = None
+    draft: DraftSetting | None = None
     """``None`` exactly when the mode is standard."""
     standard_first: int = 0
     content_tokens: Mode = Mode.SPECULATIVE
@@ -243,10 +254,11 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """Natural-log probability of one emitted token under the target model, before any processor."""
+    """Natural-log probability of one token under the target model, before any processor."""
 
     token: str
-    logprob: float
+    logprob: float | None
+    """None for the first token of an echoed prompt, which follows nothing."""
     token_bytes: bytes
     top: tuple[TokenLogprob, ...] = ()
 
@@ -259,7 +271,8 @@ class Chunk(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
-    """On the last chunk of the choice: that choice's own completion tokens."""
+    """On the last chunk of the choice: that choice's own completion tokens. Those of answers that
+    were generated and are no choice count with choice 0."""
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):

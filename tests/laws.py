@@ -121,11 +121,12 @@ def processed(params, output, rule=anything):
 def reference(params, stop=(), max_tokens=4, rule=anything):
     """The law of complete answers: a tree walk over the target's processed laws."""
     law = {}
+    ends = {*params.stop_token_ids} | (set() if params.ignore_eos else {EOS})
 
     def walk(output, weight):
         text = "".join(TEXT[t] for t in output if t != EOS)
         ended = output and (
-            output[-1] == EOS or any(s in text for s in stop) or len(output) == max_tokens
+            output[-1] in ends or any(s in text for s in stop) or len(output) == max_tokens
         )
         if ended:
             law[output] = law.get(output, 0.0) + weight

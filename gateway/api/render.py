@@ -268,6 +268,9 @@ def _completion_logprobs(logprobs: Sequence[TokenLogprob], offset: int) -> Event
     return {
         "tokens": [token.token for token in logprobs],
         "token_logprobs": [token.logprob for token in logprobs],
-        "top_logprobs": [{other.token: other.logprob for other in t.top} for t in logprobs],
+        "top_logprobs": [
+            None if token.logprob is None else {other.token: other.logprob for other in token.top}
+            for token in logprobs
+        ],
         "text_offset": offsets,
     }

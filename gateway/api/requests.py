@@ -52,11 +52,20 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
     """The body of a text completion. Raises InvalidRequest or UnsupportedParameter."""
     wire = body.parse(fields, CompletionRequest)
     max_tokens = DEFAULT_MAX_TOKENS if wire.max_tokens is None else wire.max_tokens
+    if max_tokens == 0 and not wire.echo:
+        raise InvalidRequest(
+            "'max_tokens': 0 needs 'echo': true; without either there is nothing to answer.",
+            param="max_tokens",
+            code="integer_below_min_value",
+        )
+    n = wire.n or 1
     request = ChatRequest(
         model=wire.model,
         prompt=_prompt(wire.prompt),
         sampling=body.sampling(wire, max_tokens=max_tokens, logprobs=wire.logprobs),
-        n=wire.n or 1,
+        n=n,
+        best_of=_best_of(wire, n),
+        echo=bool(wire.echo),
         stream=bool(wire.stream),
     )
     return Asked(request, _include_usage(wire))
@@ -64,6 +73,25 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
 
 def _include_usage(wire: SamplingFields) -> bool:
     return wire.stream_options is not None and bool(wire.stream_options.include_usage)
+
+
+def _best_of(wire: CompletionRequest, n: int) -> int | None:
+    """None where every answer is a choice."""
+    if wire.best_of is None or wire.best_of == n:
+        return None
+    if wire.best_of < n:
+        raise InvalidRequest(
+            f"'best_of' is {wire.best_of}, fewer than the {n} choices that 'n' asks for; raise it "
+            "or leave it out.",
+            param="best_of",
+        )
+    if wire.stream:
+        raise InvalidRequest(
+            "'best_of' cannot be streamed: the best answers are known only at the end. Send "
+            "'stream': false.",
+            param="best_of",
+        )
+    return wire.best_of
 
 
 def _message(wire: ChatMessage, param: str) -> Message:

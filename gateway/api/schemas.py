@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 Stop = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -33,6 +34,8 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True):
     min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
     stop: Stop | Annotated[list[Stop], msgspec.Meta(max_length=4)] | None = None
+    stop_token_ids: Annotated[list[TokenId], msgspec.Meta(max_length=64)] | None = None
+    ignore_eos: bool | None = None
     seed: int | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
@@ -93,4 +96,7 @@ class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
     """The body of ``POST /v1/completions``."""
 
     prompt: str | list[str | int | list[int]]
+    max_tokens: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] | None = None
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=5)] | None = None
+    echo: bool | None = None
+    best_of: Annotated[int, msgspec.Meta(ge=1, le=20)] | None = None

@@ -6,7 +6,7 @@ vLLM, SGLang, llama.cpp, transformers and Ollama give them; what nobody gives a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import UnsupportedParameter, cut
@@ -33,7 +33,6 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "function_call": ("none",),
     "functions": ([],),
     "grammar": ("",),
-    "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "json_schema": (),
     "length_penalty": (1,),
@@ -62,7 +61,6 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "smoothing_factor": (0,),
-    "stop_token_ids": ([],),
     "structural_tag": (),
     "structured_outputs": (),
     "suffix": ("",),
@@ -84,9 +82,14 @@ FAMILIES = ("guided_", "mirostat_")
 """Every name that begins so is one of them, whatever a server's next version adds."""
 
 
-def refuse_unsupported(fields: Mapping[str, Any]) -> None:
-    """Raise UnsupportedParameter for the first field that would have to be ignored."""
+def refuse_unsupported(fields: Mapping[str, Any], *, served: Collection[str] = ()) -> None:
+    """Raise UnsupportedParameter for the first field that would have to be ignored.
+
+    ``served`` are the fields of the endpoint itself: one of them may know what the other does not.
+    """
     for name, value in fields.items():
+        if name in served:
+            continue
         neutral = NEUTRAL.get(name, () if name.startswith(FAMILIES) else None)
         if neutral is None or value is None:
             continue

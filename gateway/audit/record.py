@@ -34,6 +34,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     has_tools: bool
     response_format: str
     requested_mode: str | None
+    best_of: int | None = None
+    """How many answers are generated, of which the ``n`` likeliest are given; None: ``n``."""
 
     @classmethod
     def of(cls, request: ChatRequest, prompt_tokens: int) -> RequestFacts:
@@ -48,6 +50,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
             has_tools=request.has_tools,
             response_format=request.response_format,
             requested_mode=request.requested_mode and request.requested_mode.value,
+            best_of=request.best_of,
         )
 
 

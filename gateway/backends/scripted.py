@@ -1,7 +1,7 @@
 """`ScriptedBackend`: answers from a script, for examples, demonstrations and tests. No model.
 
-Its tokens are words with the space after them. It drafts nothing: the draft counts that it reports
-are zero, unless the script says what to report. It must not know what a policy is.
+Its tokens are words with the space after them, and its draft counts zero, unless the script says
+what to report. It must not know what a policy is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.backends.base import BackendStatus
+from gateway.backends.base import BackendStatus, refuse_token_parameters
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -126,7 +126,8 @@ class ScriptedBackend:
         )
 
     async def prepare(self, request: ChatRequest) -> Prompt:
-        """Count the words. Raises ContextLengthExceeded."""
+        """Count the words. Raises ContextLengthExceeded or UnsupportedParameter."""
+        refuse_token_parameters(request)
         if isinstance(request.prompt, tuple):
             num_tokens = len(request.prompt)
         else:

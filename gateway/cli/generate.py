@@ -20,7 +20,7 @@ from gateway.errors import InvalidRequest
 from gateway.types import (
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
     Job,
@@ -122,7 +122,7 @@ def generate(
         "standard_first": standard_first,
         "content_tokens": Mode.STANDARD if content_tokens else Mode.SPECULATIVE,
     }
-    draft = Draft(num_speculative_tokens=num_speculative_tokens)
+    draft = DraftSetting(num_speculative_tokens=num_speculative_tokens)
     decisions = [
         _decision(wanted, draft, hybrid) for wanted in (list(Mode) if compare else [Mode(mode)])
     ]
@@ -131,7 +131,7 @@ def generate(
     _show(answers, request.sampling.seed, as_json=as_json, compare=compare)
 
 
-def _decision(mode: Mode, draft: Draft, hybrid: dict[str, Any]) -> Decision:
+def _decision(mode: Mode, draft: DraftSetting, hybrid: dict[str, Any]) -> Decision:
     return Decision(
         mode=mode,
         rule="command-line",

@@ -458,7 +458,6 @@ def test_the_draft_source_recipe_follows_each_token_and_forgets_its_rows() -> No
     drafts = bigram.propose([DraftRequest(7, tokens, 5), other])
     tokens += [4, 1]
     later = bigram.propose([DraftRequest(7, tokens, 3)])
-    bigram.observe(7, 3, 1)
     bigram.forget(7)
     afresh = bigram.propose([DraftRequest(7, [1], 3)])
 

@@ -12,7 +12,7 @@ from gateway.errors import BackendFailed, ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     FinishReason,
     Job,
     Message,
@@ -37,7 +37,7 @@ async def backend(tiny_model, tmp_path):
 
 
 def decide(mode, **extra):
-    draft = None if mode is Mode.STANDARD else Draft(num_speculative_tokens=4)
+    draft = None if mode is Mode.STANDARD else DraftSetting(num_speculative_tokens=4)
     return Decision(mode=mode, rule="r", policy="p", policy_hash="h", draft=draft, **extra)
 
 

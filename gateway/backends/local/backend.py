@@ -68,15 +68,21 @@ class LocalBackend:
         threads: int | None = None,
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
+        draft_sources: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
+        ``draft_sources``: the options of a draft source, by its name.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
         folder = Path(cache) if cache else None
+        self._sources: dict[str, DraftSource] = {
+            source: extensions.build("draft_sources", source, options)
+            for source, options in (draft_sources or {}).items()
+        }
         if threads is not None:
             torch.set_num_threads(threads)
         try:
@@ -100,7 +106,6 @@ class LocalBackend:
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._function_words = FunctionWords(_pieces(self._loaded))
-        self._sources: dict[str, DraftSource] = {}
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
@@ -126,25 +131,23 @@ class LocalBackend:
         return Prompt(len(token_ids), token_ids)
 
     async def generate(self, job: Job) -> LocalGeneration:
-        """Hand one row per choice to the engine, all or none."""
-        generation = LocalGeneration(
-            self._name, self._served_name, self._loaded, job.prompt.num_tokens
-        )
+        """Hand one row per answer to the engine, all or none."""
+        generation = LocalGeneration(self._name, self._served_name, self._loaded, job)
         mode = self._mode(job.decision)
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
-                params=_params(job.sampling, choice),
+                params=_params(job.request, job.sampling, answer),
                 mode=mode,
                 verifier=self._verifier(job.decision),
-                listener=generation.listener(choice),
+                listener=generation.listener(answer),
                 scope=job.caller_id,
                 domain=job.domain,
             )
-            for choice in range(job.request.n)
+            for answer in range(job.request.num_answers)
         ]
         try:
-            generation.tickets = self._engine.submit(requests)
+            generation.begin(self._engine.submit(requests))
         except EngineQueueFull as error:
             wait = 1 + self._engine.num_waiting // self._num_slots
             raise QueueFull(f"The queue is full: {error}.", retry_after=wait) from error
@@ -167,7 +170,7 @@ class LocalBackend:
             else:
                 token_ids = tokenizer.encode_chat([_turn(turn) for turn in request.messages])
             self._engine.check(token_ids)
-            _params(request.sampling, 0)
+            _params(request, request.sampling, 0)
         except PromptTooLong as error:
             raise ContextLengthExceeded(
                 f"The prompt has {len(token_ids)} tokens; this model's context holds "
@@ -176,12 +179,14 @@ class LocalBackend:
             ) from error
         except ParameterError as error:
             raise InvalidRequest(f"{error}.", param=error.param) from error
-        if unknown := [i for i in request.sampling.logit_bias if i >= model.vocab_size]:
-            raise InvalidRequest(
-                f"logit_bias names token {unknown[0]}; this model has tokens 0 to "
-                f"{model.vocab_size - 1}.",
-                param="logit_bias",
-            )
+        for param in ("logit_bias", "stop_token_ids"):
+            named = getattr(request.sampling, param)
+            if unknown := [i for i in named if i >= model.vocab_size]:
+                raise InvalidRequest(
+                    f"{param} names token {unknown[0]}; this model has tokens 0 to "
+                    f"{model.vocab_size - 1}.",
+                    param=param,
+                )
         return token_ids
 
     def _mode(self, decision: Decision) -> RowMode:
@@ -271,8 +276,9 @@ def _call(call: ToolCall) -> Mapping[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _params(sampling: Sampling, choice: int) -> SamplingParams:
-    """The row's parameters; each further choice has the next seed."""
+def _params(request: ChatRequest, sampling: Sampling, answer: int) -> SamplingParams:
+    """The row's parameters; each further answer has the next seed."""
+    ranked = 0 if request.num_answers > request.n else None
     return SamplingParams(
         logit_bias=sampling.logit_bias,
         repetition_penalty=sampling.repetition_penalty,
@@ -284,6 +290,9 @@ def _params(sampling: Sampling, choice: int) -> SamplingParams:
         top_p=sampling.top_p,
         max_tokens=sampling.max_tokens,
         stop=sampling.stop,
-        seed=None if sampling.seed is None else sampling.seed + choice,
-        logprobs=sampling.logprobs,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+        seed=None if sampling.seed is None else sampling.seed + answer,
+        logprobs=ranked if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=sampling.logprobs if request.echo else None,
     )
