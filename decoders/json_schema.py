@@ -162,10 +162,9 @@ class _Reading:
         return schema if isinstance(schema, dict) else {}
 
     def _all_of(self, branches: object, at: str, depth: int) -> dict[str, Any]:
-        read = self._list(branches, at, depth)
-        if len(read) > 1:
+        if isinstance(branches, list) and len(branches) > 1:
             _unsupported("allOf", at, "with more than one schema")
-        return read[0]
+        return self._list(branches, at, depth)[0]
 
     def _list(self, schemas: object, at: str, depth: int) -> list[dict[str, Any]]:
         if not isinstance(schemas, list) or not schemas:
@@ -194,7 +193,7 @@ class _Reading:
         if "array" in types:
             self._array(result, at, depth)
         if "string" in types:
-            _string(core, at)
+            _string(result, at)
         _bounds(core, at, whole="integer" in types)
         return result
 
@@ -250,20 +249,23 @@ def _enum(core: Schema, at: str) -> dict[str, Any]:
     return {keyword: core[keyword]}
 
 
-def _string(core: Schema, at: str) -> None:
-    _counts(core, "minLength", "maxLength", MAX_LENGTH, at)
-    shapes = [name for name in ("pattern", "format") if name in core]
-    lengths = [name for name in ("minLength", "maxLength") if name in core]
+def _string(result: dict[str, Any], at: str) -> None:
+    _counts(result, "minLength", "maxLength", MAX_LENGTH, at)
+    shapes = [name for name in ("pattern", "format") if name in result]
+    lengths = [name for name in ("minLength", "maxLength") if name in result]
     if shapes and len(shapes + lengths) > 1:
         _unsupported(shapes[0], at, f"beside {(shapes[1:] + lengths)[0]!r}")
-    if "pattern" in core:
-        if not isinstance(core["pattern"], str):
+    if "pattern" in result:
+        if not isinstance(result["pattern"], str):
             raise GrammarError(f"needs a string at {at}/pattern")
-        check_pattern(core["pattern"], in_json=True)
-    if "format" in core and core["format"] not in FORMATS:
-        _unsupported(
-            f"format: {core['format']}", at, f"; known formats: {', '.join(sorted(FORMATS))}"
-        )
+        check_pattern(result["pattern"], in_json=True)
+    if "format" in result and result["format"] not in FORMATS:
+        known = ", ".join(sorted(FORMATS))
+        _unsupported("format", at, f"with the value {str(result['format'])[:80]!r}; known: {known}")
+    if lengths:
+        # The matcher's own counting lets control characters through, which JSON has to escape.
+        low, high = result.pop("minLength", 0), result.pop("maxLength", "")
+        result["pattern"] = f'^[^"\\\\\\x00-\\x1f]{{{low},{high}}}$'
 
 
 def _bounds(core: Schema, at: str, *, whole: bool) -> None:
