@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAX_CACHE_BYTES = 256 << 20
 """Compiled grammars that are kept for their next use."""
 MAX_SOURCE_CHARACTERS = 65_536
+MAX_EBNF_QUANTIFIERS = 128
 _XGRAMMAR_PLACE = re.compile(r"\[[\d:]+\] \S+?:\d+: ")
 
 
@@ -170,6 +171,8 @@ def _compile(compiler: xgrammar.GrammarCompiler, grammar: Grammar) -> xgrammar.C
         return compiler.compile_regex(grammar.source)
     if grammar.kind is GrammarKind.CHOICE:
         return compiler.compile_grammar(_alternatives(grammar.source))
+    if sum(map(grammar.source.count, "*+?{")) > MAX_EBNF_QUANTIFIERS:
+        raise GrammarError(f"has more than {MAX_EBNF_QUANTIFIERS} quantifiers")
     return compiler.compile_grammar(grammar.source)
 
 

@@ -17,7 +17,8 @@ MAX_DEPTH = 32
 MAX_PROPERTIES = 500
 MAX_ENUM_VALUES = 1000
 MAX_ITEMS = 10_000
-MAX_LENGTH = 100_000
+MAX_LENGTH = 10_000
+MAX_PATTERNS = 50
 _MAX_BOUND = 1 << 53
 
 FORMATS = frozenset(
@@ -92,6 +93,7 @@ class _Reading:
             raise GrammarError(f"is not JSON: {error}") from None
         self._place = place
         self._num_properties = 0
+        self._num_patterns = 0
 
     def root(self) -> dict[str, Any]:
         """The whole schema."""
@@ -194,6 +196,9 @@ class _Reading:
             self._array(result, at, depth)
         if "string" in types:
             _string(result, at)
+            self._num_patterns += "pattern" in core
+            if self._num_patterns > MAX_PATTERNS:
+                raise GrammarError(f"has more than {MAX_PATTERNS} patterns")
         _bounds(core, at, whole="integer" in types)
         return result
 

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from decoders.constraints import GrammarError, UnsupportedGrammar
 
 MAX_REPEATS = 10_000
+MAX_QUANTIFIERS = 64
+"""Stars, pluses, question marks and counts: the time to compile grows with their square, and the
+time of each step with their number."""
 _TOKEN = re.compile(
     r"""\\x(?P<hex>[0-9A-Fa-f]{2}) | \\u(?P<unicode>[0-9A-Fa-f]{4})
     | \\(?P<set>[dDwWsS]) | \\(?P<control>[nrtfv]) | \\(?P<escaped>[^A-Za-z0-9])
@@ -22,14 +25,16 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 
 
 def check_pattern(pattern: str, *, in_json: bool = False) -> None:
-    """Raise UnsupportedGrammar for what is not matched as written.
+    """Raise UnsupportedGrammar for what is not matched as written, GrammarError for what is too much.
 
     ``in_json``: it describes the inside of a JSON string, where quotes, backslashes and control
     characters would have to be escaped; sets such as ``.`` and ``[^a]`` leave them out by themselves.
     """
     inside = negated = False
+    quantifiers = 0
     for start, end, kind, character in _tokens(pattern):
-        if kind == "repeat" and not inside:
+        if not inside and (kind == "repeat" or (kind == "plain" and character in "*+?")):
+            quantifiers += 1
             _check_repeat(pattern[start:end])
         elif kind == "plain" and not inside and character in "[^$":
             inside = character == "["
@@ -43,6 +48,8 @@ def check_pattern(pattern: str, *, in_json: bool = False) -> None:
         elif in_json and not negated and _needs_escape(character):
             _refuse(pattern[start:end], start, "JSON would have to escape it")
         negated = negated and inside
+    if quantifiers > MAX_QUANTIFIERS:
+        raise GrammarError(f"has {quantifiers} quantifiers; the limit is {MAX_QUANTIFIERS}")
 
 
 def _tokens(pattern: str) -> Iterator[tuple[int, int, str, str]]:
