@@ -41,21 +41,33 @@ def ask(**fields):
             },
             Grammar("json_schema", TEXT, "response_format"),
         ),
-        ({"structured_outputs": {"json": SCHEMA}}, Grammar("json_schema", TEXT, "structured_outputs")),
-        ({"structured_outputs": {"json": TEXT}}, Grammar("json_schema", TEXT, "structured_outputs")),
+        (
+            {"structured_outputs": {"json": SCHEMA}},
+            Grammar("json_schema", TEXT, "structured_outputs"),
+        ),
+        (
+            {"structured_outputs": {"json": TEXT}},
+            Grammar("json_schema", TEXT, "structured_outputs"),
+        ),
         (
             {"structured_outputs": {"json_object": True}},
             Grammar("json_object", '{"type":"object"}', "structured_outputs"),
         ),
         ({"structured_outputs": {"regex": "a+"}}, Grammar("regex", "a+", "structured_outputs")),
-        ({"structured_outputs": {"choice": ["a", "é"]}}, Grammar("choice", '["a","é"]', "structured_outputs")),
-        ({"structured_outputs": {"grammar": "root ::="}}, Grammar("grammar", "root ::=", "structured_outputs")),
+        (
+            {"structured_outputs": {"choice": ["a", "é"]}},
+            Grammar("choice", '["a","é"]', "structured_outputs"),
+        ),
+        (
+            {"structured_outputs": {"grammar": "root ::="}},
+            Grammar("grammar", "root ::=", "structured_outputs"),
+        ),
         ({"guided_json": SCHEMA}, Grammar("json_schema", TEXT, "guided_json")),
         ({"guided_regex": "a"}, Grammar("regex", "a", "guided_regex")),
         ({"guided_choice": ["a"]}, Grammar("choice", '["a"]', "guided_choice")),
         ({"guided_grammar": "g"}, Grammar("grammar", "g", "guided_grammar")),
     ],
-)  # fmt: skip
+)
 def test_every_way_to_ask_gives_one_grammar(fields, grammar):
     request = ask(**fields)
 
@@ -91,11 +103,23 @@ def test_what_a_model_reads_of_tools_is_judged():
 @pytest.mark.parametrize(
     ("fields", "param", "error"),
     [
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema", InvalidRequest),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema.schema",
+            InvalidRequest,
+        ),
         ({"response_format": {"type": "structural_tag"}}, "response_format", UnsupportedParameter),
         ({"response_format": "json"}, "response_format", InvalidRequest),
-        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex", InvalidRequest),
-        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs", InvalidRequest),
+        (
+            {"response_format": {"type": "json_object"}, "guided_regex": "a"},
+            "guided_regex",
+            InvalidRequest,
+        ),
+        (
+            {"structured_outputs": {"regex": "a", "choice": ["b"]}},
+            "structured_outputs",
+            InvalidRequest,
+        ),
         ({"structured_outputs": {"structural_tag": "a"}}, "structured_outputs", InvalidRequest),
         ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex", InvalidRequest),
         ({"guided_decoding_backend": "outlines"}, "guided_decoding_backend", UnsupportedParameter),
@@ -106,19 +130,43 @@ def test_what_a_model_reads_of_tools_is_judged():
         (TOOLS, "tool_choice", UnsupportedParameter),
         ({**TOOLS, "tool_choice": "auto"}, "tool_choice", UnsupportedParameter),
         ({**TOOLS, "tool_choice": "some"}, "tool_choice", InvalidRequest),
-        ({**TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice", InvalidRequest),
+        (
+            {**TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
+            "tool_choice",
+            InvalidRequest,
+        ),
         ({**TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice", UnsupportedParameter),
-        ({**TOOLS, "tool_choice": "required", "parallel_tool_calls": True}, "parallel_tool_calls", UnsupportedParameter),
+        (
+            {**TOOLS, "tool_choice": "required", "parallel_tool_calls": True},
+            "parallel_tool_calls",
+            UnsupportedParameter,
+        ),
         ({**TOOLS, "tool_choice": "required", "guided_regex": "a"}, "guided_regex", InvalidRequest),
         ({**TOOLS, "tool_choice": "required", "min_tokens": 2}, "min_tokens", InvalidRequest),
         ({"tool_choice": "required"}, "tool_choice", InvalidRequest),
         ({"tools": [WEATHER, WEATHER], "tool_choice": "none"}, "tools", InvalidRequest),
-        ({"tools": [{"type": "retrieval"}], "tool_choice": "none"}, "tools[0].type", UnsupportedParameter),
-        ({"tools": [{"type": "function"}], "tool_choice": "none"}, "tools[0].function", InvalidRequest),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", InvalidRequest),
-        ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools[0].function.parameters", InvalidRequest),
+        (
+            {"tools": [{"type": "retrieval"}], "tool_choice": "none"},
+            "tools[0].type",
+            UnsupportedParameter,
+        ),
+        (
+            {"tools": [{"type": "function"}], "tool_choice": "none"},
+            "tools[0].function",
+            InvalidRequest,
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name",
+            InvalidRequest,
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]},
+            "tools[0].function.parameters",
+            InvalidRequest,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked_is_refused_by_name(fields, param, error):
     with pytest.raises(error) as caught:
         ask(**fields)
