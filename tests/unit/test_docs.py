@@ -279,7 +279,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         return [int(number) for number in re.findall(r"\d+", limits[name])]
 
     assert numbers("n") == [bound(chat, "n", "maximum")]
+    assert numbers("best_of") == [bound(text, "best_of", "maximum")]
     assert numbers("stop") == [bound(chat, "stop", "maxItems")]
+    assert numbers("stop_token_ids") == [bound(chat, "stop_token_ids", "maxItems")]
     assert numbers("logit_bias") == [bound(chat, "logit_bias", "maxProperties")]
     assert numbers("top_logprobs") == [
         bound(chat, "top_logprobs", "maximum"),

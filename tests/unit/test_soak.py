@@ -24,7 +24,7 @@ CHEAP = Profile({(1, 1): 1.0, (1, 9): 1.1, (8, 8): 1.1, (8, 72): 1.5})
 
 @pytest.fixture
 def engine(tiny_model: Path) -> Engine:
-    loaded = load(str(tiny_model), dtype="float32", device="cpu", num_slots=4, max_length=128)
+    loaded = load(str(tiny_model), dtype="float32", device="cpu", num_slots=8, max_length=128)
     return Engine(loaded.model, loaded.tokenizer, cost=CostModel(CHEAP))
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_kept_of_rows_that_have_ended(engine: Engine) -> None:
         kept.extend((weakref.ref(ticket), weakref.ref(ticket.sequence), weakref.ref(ticket.noise)))
         assert ticket.error is None
 
-    report = soak(engine, source, num_requests=120, num_warm_up=30, at_once=6, ended=ended)
+    report = soak(engine, source, num_requests=120, num_warm_up=30, at_once=12, ended=ended)
     gc.collect()
 
     assert len(kept) == 3 * 150

@@ -165,7 +165,7 @@ class LocalBackend:
         await asyncio.to_thread(self._engine.stop)
 
     def _encode(self, request: ChatRequest) -> list[int]:
-        tokenizer, model = self._loaded.tokenizer, self._loaded.model
+        tokenizer, model, sampling = self._loaded.tokenizer, self._loaded.model, request.sampling
         try:
             if isinstance(request.prompt, tuple):
                 token_ids = list(request.prompt)
@@ -174,7 +174,7 @@ class LocalBackend:
             else:
                 token_ids = self._encode_chat(request)
             self._engine.check(token_ids)
-            _params(request, request.sampling, 0)
+            _params(request, sampling, 0)
         except PromptTooLong as error:
             raise ContextLengthExceeded(
                 f"The prompt has {len(token_ids)} tokens; this model's context holds "
@@ -183,8 +183,10 @@ class LocalBackend:
             ) from error
         except ParameterError as error:
             raise InvalidRequest(f"{error}.", param=error.param) from error
-        for param in ("logit_bias", "stop_token_ids"):
-            named = getattr(request.sampling, param)
+        for param, named in (
+            ("logit_bias", tuple(sampling.logit_bias)),
+            ("stop_token_ids", sampling.stop_token_ids),
+        ):
             if unknown := [i for i in named if i >= model.vocab_size]:
                 raise InvalidRequest(
                     f"{param} names token {unknown[0]}; this model has tokens 0 to "
