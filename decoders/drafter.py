@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decoders.acceptance import DraftKind
 from decoders.cost import Cost, Offer, Why
-from decoders.draft import NO_DRAFT, Draft
+from decoders.draft import NO_DRAFT, Draft, OneHot
 from decoders.drafts.base import DraftRequest, DraftSource
 from decoders.gates import GateContext
 from decoders.request import Ticket
@@ -154,7 +154,20 @@ def _gated(ticket: Ticket, draft: Draft) -> _Proposal:
         return _NO_MATCH
     context = GateContext(ticket.sequence.num_output_tokens, ticket.last_scores)
     admitted = ticket.request.mode.admit(draft, context)
-    return _Proposal(admitted, Why.GATE if len(admitted) < len(draft) else None)
+    possible = _possible(ticket, admitted)
+    if len(possible) < len(admitted):
+        return _Proposal(possible, Why.CONSTRAINT)
+    return _Proposal(possible, Why.GATE if len(admitted) < len(draft) else None)
+
+
+def _possible(ticket: Ticket, draft: Draft) -> Draft:
+    """What the constraint lets stand of a draft that is judged as given; the rest would be rejected.
+
+    A drawn one stays whole: cut for its tokens it would no longer have its law.
+    """
+    if ticket.constraint is None or not isinstance(draft.law, OneHot):
+        return draft
+    return draft.first(ticket.constraint.count_allowed(draft.token_ids))
 
 
 def _offer(share: Share, proposal: _Proposal | None) -> Offer:

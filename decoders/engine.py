@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.logprobs import token_logprobs
@@ -253,12 +254,18 @@ class Engine:
         sequence, request = ticket.sequence, ticket.request
         position = sequence.num_output_tokens
         scores = process(
-            logits, request.params, self._counts(ticket, logits.device), draft.token_ids
+            logits,
+            request.params,
+            self._counts(ticket, logits.device),
+            draft.token_ids,
+            _allowed(ticket, draft.token_ids, logits.device),
         )
         verdict = request.verifier.verify(scores, draft, ticket.noise, position)
         wanted = request.params.logprobs
         logprobs = () if wanted is None else token_logprobs(logits, verdict.token_ids, wanted)
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
+        if ticket.constraint is not None:
+            ticket.constraint.accept(verdict.token_ids[:emitted])
         ticket.stats.logprob += sum(entry.logprob for entry in logprobs[:emitted])
         # The last emitted token is not in the cache yet; accepted draft tokens are.
         ticket.num_cached = len(sequence.token_ids) - 1
@@ -322,9 +329,26 @@ class Engine:
             max_length=self.model.max_length,
         )
         seed = request.params.seed if request.params.seed is not None else secrets.randbits(63)
-        return Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        ticket = Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        constraint = ticket.constraint
+        if constraint is not None and (request.params.min_tokens or request.params.ignore_eos):
+            name = "min_tokens" if request.params.min_tokens else "ignore_eos"
+            raise ParameterError(name, "cannot go with a constraint, which says where to end")
+        if request.params.min_tokens:
+            ticket.constraint = MinTokens(
+                request.params.min_tokens, sequence.end_ids, self.model.vocab_size
+            )
+        return ticket
 
 
 def _pending(ticket: Ticket) -> int:
     """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
     return len(ticket.sequence.token_ids) - ticket.num_cached
+
+
+def _allowed(ticket: Ticket, draft_ids: Sequence[int], device: torch.device) -> Tensor | None:
+    """What the row's constraint says along the draft, bool [len(draft_ids) + 1, vocab]."""
+    if ticket.constraint is None:
+        return None
+    allowed = ticket.constraint.allowed(draft_ids)
+    return None if allowed is None else allowed.to(device)

@@ -31,7 +31,8 @@ class SamplingParams:
     """How tokens are chosen. The processors apply in the order in which they are listed here.
 
     ``logit_bias``, then ``repetition_penalty`` (prompt and output; Keskar et al., arXiv 1909.05858),
-    ``frequency_penalty`` and ``presence_penalty`` (output only), ``temperature``, ``min_p``
+    ``frequency_penalty`` and ``presence_penalty`` (output only), what a constraint and ``min_tokens``
+    forbid, ``temperature``, ``min_p``
     (Nguyen et al., arXiv 2407.01082), ``top_k``, ``top_p`` (Holtzman et al., arXiv 1904.09751).
     Raises ParameterError for a value out of range.
     """
@@ -51,6 +52,8 @@ class SamplingParams:
     """Keeps the most likely tokens up to this mass, and those that tie with the last of them."""
     max_tokens: int | None = None
     """``None``: as many as the context holds; 0 only reads the prompt."""
+    min_tokens: int = 0
+    """No token that ends the answer comes before so many; stop strings and ``max_tokens`` may."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer; they are not part of it."""
     stop_token_ids: tuple[int, ...] = ()
@@ -76,6 +79,7 @@ class SamplingParams:
         self._check_int("top_k", self.top_k, 0)
         if self.max_tokens is not None:
             self._check_int("max_tokens", self.max_tokens, 0)
+        self._check_int("min_tokens", self.min_tokens, 0)
         if self.logprobs is not None:
             self._check_int("logprobs", self.logprobs, 0)
         if self.prompt_logprobs is not None:

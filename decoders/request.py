@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from decoders.acceptance import History
+from decoders.constraints import Constraint
 from decoders.logprobs import token_logprobs
 from decoders.modes import Mode, Standard
 from decoders.params import FinishReason, ParameterError, SamplingParams
@@ -67,6 +68,8 @@ class Request:
     """Who may share computed prompts with whom: rows of one scope only, for example one caller's."""
     domain: str = ""
     """What the text is about, as far as it bears on how often drafts are accepted."""
+    constraint: Constraint | None = None
+    """What the answer may say. It keeps this answer's place and cannot be shared with another."""
     noise: Noise | None = None
     """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
 
@@ -81,6 +84,7 @@ class Ticket:
         self.sequence = sequence
         self.noise = noise
         self.number = number
+        self.constraint = request.constraint
         self.error: str | None = None
         self.done = threading.Event()
         self.slot = -1

@@ -87,6 +87,31 @@ class Message(msgspec.Struct, frozen=True):
         return "\n".join(filter(None, (self.content, self.refusal, *calls, self.tool_call_id)))
 
 
+class Tool(msgspec.Struct, frozen=True):
+    """A function that the client offers."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object","properties":{}}'
+    """The JSON schema of its arguments, as text."""
+
+    @property
+    def text(self) -> str:
+        """All that a model may read of it."""
+        return "\n".join(filter(None, (self.name, self.description, self.parameters)))
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What an answer may say: the backend allows nothing else, token by token."""
+
+    kind: str
+    """``json_object``, ``json_schema``, ``regex``, ``choice`` or ``grammar``."""
+    source: str
+    """The schema as JSON, the pattern, the choices as a JSON array, or EBNF."""
+    param: str
+    """The request's parameter that holds it, for errors."""
+
+
 class Sampling(msgspec.Struct, frozen=True):
     """The request's sampling knobs, validated; ``None`` means that the request did not say."""
 
@@ -95,6 +120,8 @@ class Sampling(msgspec.Struct, frozen=True):
     top_k: int = 0
     min_p: float = 0.0
     max_tokens: int | None = None
+    min_tokens: int = 0
+    """No token that ends the answer comes before so many."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
@@ -122,6 +149,11 @@ class ChatRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     has_tools: bool = False
     response_format: str = "text"
+    """The kind of the grammar, or ``text``."""
+    grammar: Grammar | None = None
+    tools: tuple[Tool, ...] = ()
+    called: tuple[str, ...] = ()
+    """The tools of which the answer must call one; empty: the answer is text."""
     requested_mode: Mode | None = None
     """From the ``X-Draftgate-Mode`` header."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -138,7 +170,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
         """Every piece of text of the request in order (empty for a prompt given as token ids)."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
-        return tuple(message.text for message in self.messages)
+        offered = tuple(tool.text for tool in self.tools)
+        return offered + tuple(message.text for message in self.messages)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -339,6 +372,8 @@ class Prompt(msgspec.Struct, frozen=True):
 
     num_tokens: int
     payload: Any = None
+    grammar: Any = None
+    """The request's grammar, likewise made ready."""
 
 
 class Job(msgspec.Struct, frozen=True):

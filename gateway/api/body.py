@@ -59,6 +59,8 @@ def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | No
         for name in Sampling.__struct_fields__
         if (value := getattr(wire, name, None)) is not None
     }
+    if max_tokens is not None and (wire.min_tokens or 0) > max_tokens:
+        raise InvalidRequest("'min_tokens' is larger than 'max_tokens'.", param="min_tokens")
     stop = wire.stop or ()
     bias = wire.logit_bias or {}
     return Sampling(

@@ -135,7 +135,7 @@ class ChatRendering:
         choices = [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "message": self._message(receipt, index, choice),
                 "logprobs": _chat_logprobs(choice.logprobs),
                 "finish_reason": choice.finish_reason and choice.finish_reason.value,
             }
@@ -143,6 +143,9 @@ class ChatRendering:
         ]
         frame = self._frame(receipt, "chat.completion", choices)
         return {**frame, "usage": usage_of(fold.usage)}
+
+    def _message(self, receipt: Receipt, index: int, choice: Choice) -> Event:
+        return {"role": "assistant", "content": choice.text, "refusal": None}
 
     def _event(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.api import body
+from gateway.api.grammars import grammar_of, refuse_ends
 from gateway.api.schemas import (
     ChatCompletionRequest,
     ChatMessage,
@@ -19,6 +20,7 @@ from gateway.api.schemas import (
     FunctionCall,
     SamplingFields,
 )
+from gateway.api.tools import called_of, tools_of
 from gateway.errors import InvalidRequest, UnsupportedParameter, cut
 from gateway.types import ChatRequest, Message, ToolCall
 
@@ -36,6 +38,15 @@ class Asked(msgspec.Struct, frozen=True):
 def chat_request(fields: Mapping[str, Any]) -> Asked:
     """The body of a chat completion. Raises InvalidRequest or UnsupportedParameter."""
     wire = body.parse(fields, ChatCompletionRequest)
+    tools, grammar = tools_of(wire), grammar_of(wire)
+    called = called_of(wire, tools)
+    if called:
+        if grammar is not None:
+            raise InvalidRequest(
+                f"{grammar.param!r} cannot go with a 'tool_choice' that asks for a call.",
+                param=grammar.param,
+            )
+        refuse_ends(wire)
     request = ChatRequest(
         model=wire.model,
         messages=tuple(
@@ -44,6 +55,11 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
         sampling=body.sampling(wire, max_tokens=_max_tokens(wire), logprobs=_logprobs(wire)),
         n=wire.n or 1,
         stream=bool(wire.stream),
+        has_tools=bool(tools),
+        response_format=grammar.kind if grammar is not None else "text",
+        grammar=grammar,
+        tools=tools,
+        called=called,
     )
     return Asked(request, _include_usage(wire))
 
@@ -59,6 +75,7 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
             code="integer_below_min_value",
         )
     n = wire.n or 1
+    grammar = grammar_of(wire)
     request = ChatRequest(
         model=wire.model,
         prompt=_prompt(wire.prompt),
@@ -67,6 +84,8 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
         best_of=_best_of(wire, n),
         echo=bool(wire.echo),
         stream=bool(wire.stream),
+        response_format=grammar.kind if grammar is not None else "text",
+        grammar=grammar,
     )
     return Asked(request, _include_usage(wire))
 

@@ -24,6 +24,7 @@ from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.generation import LocalGeneration
+from gateway.backends.local.grammars import Grammars, described, shown
 from gateway.backends.local.loading import config_error, load
 from gateway.errors import (
     BackendFailed,
@@ -100,6 +101,7 @@ class LocalBackend:
             raise config_error(error) from error
         self._name = name
         self._served_name = served_name or self._loaded.name
+        self._grammars = Grammars(self._loaded)
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
@@ -121,14 +123,14 @@ class LocalBackend:
         )
 
     async def prepare(self, request: ChatRequest) -> Prompt:
-        """Render the chat template and tokenize, off the event loop."""
+        """Render the chat template, tokenize and compile the grammar, off the event loop."""
         token_ids = await asyncio.to_thread(self._encode, request)
-        return Prompt(len(token_ids), token_ids)
+        return Prompt(len(token_ids), token_ids, await self._grammars.compile(request))
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per answer to the engine, all or none."""
         generation = LocalGeneration(self._name, self._served_name, self._loaded, job)
-        mode = self._mode(job.decision)
+        mode, grammar = self._mode(job.decision), job.prompt.grammar
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
@@ -138,6 +140,7 @@ class LocalBackend:
                 listener=generation.listener(answer),
                 scope=job.caller_id,
                 domain=job.domain,
+                constraint=None if grammar is None else grammar.constraint(),
             )
             for answer in range(job.request.num_answers)
         ]
@@ -153,6 +156,7 @@ class LocalBackend:
     async def aclose(self) -> None:
         """Cancel every row and end the engine's thread. Idempotent."""
         self._closed = True
+        self._grammars.close()
         await asyncio.to_thread(self._engine.stop)
 
     def _encode(self, request: ChatRequest) -> list[int]:
@@ -163,7 +167,7 @@ class LocalBackend:
             elif request.prompt is not None:
                 token_ids = tokenizer.encode(request.prompt)
             else:
-                token_ids = tokenizer.encode_chat([_turn(turn) for turn in request.messages])
+                token_ids = self._encode_chat(request)
             self._engine.check(token_ids)
             _params(request, sampling, 0)
         except PromptTooLong as error:
@@ -185,6 +189,14 @@ class LocalBackend:
                     param=param,
                 )
         return token_ids
+
+    def _encode_chat(self, request: ChatRequest) -> list[int]:
+        tokenizer = self._loaded.tokenizer
+        turns = [_turn(turn) for turn in request.messages]
+        if request.tools and tokenizer.takes_tools:
+            return tokenizer.encode_chat(turns, [shown(tool) for tool in request.tools])
+        # A template that does not take them is told of tools where one is to be called.
+        return tokenizer.encode_chat(described(turns, request.tools) if request.called else turns)
 
     def _mode(self, decision: Decision) -> RowMode:
         if decision.mode is Mode.STANDARD or decision.draft is None:
@@ -274,6 +286,7 @@ def _params(request: ChatRequest, sampling: Sampling, answer: int) -> SamplingPa
         top_k=sampling.top_k,
         top_p=sampling.top_p,
         max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
         stop=sampling.stop,
         stop_token_ids=sampling.stop_token_ids,
         ignore_eos=sampling.ignore_eos,

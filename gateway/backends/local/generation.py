@@ -138,9 +138,19 @@ class LocalGeneration:
             index=choice,
             text=text,
             logprobs=None if self._job.sampling.logprobs is None else logprobs,
-            finish_reason=FinishReason(piece.finish_reason.value) if piece.finish_reason else None,
+            finish_reason=self._finish_reason(choice, piece),
             usage=usage if ended else None,
         )
+
+    def _finish_reason(self, choice: int, piece: Piece) -> FinishReason | None:
+        if piece.finish_reason is None:
+            return None
+        # A call is complete where the answer ended by itself; a stop string may cut it.
+        if self._job.request.called and piece.finish_reason is RowFinishReason.STOP:
+            last = self.tickets[choice].sequence.token_ids[-1]
+            if last in self._loaded.tokenizer.eos_ids:
+                return FinishReason.TOOL_CALLS
+        return FinishReason(piece.finish_reason.value)
 
     def _prompt_text(self) -> str:
         """The prompt as it was sent; one of token ids as they read."""
