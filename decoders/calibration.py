@@ -11,8 +11,8 @@ import torch
 
 from decoders.loader import DEFAULT_CACHE, LoadedModel
 from decoders.models.base import LanguageModel, Row
+from decoders.noise import GumbelNoise
 from decoders.profile import Profile, ProfileStore, machine, measure
-from decoders.sampling import GumbelNoise
 
 _CONTEXT = 64
 """Tokens before those that are timed."""

@@ -19,11 +19,12 @@ from torch import Tensor
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
+from decoders.noise import noise_for
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
-from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
 from decoders.slots import SlotTable
+from decoders.verification import Verified, verify_rows
 
 _log = logging.getLogger(__name__)
 
@@ -221,29 +222,25 @@ class Engine:
 
     @torch.inference_mode()
     def _commit(self, shares: Sequence[Share], logits: Tensor) -> None:
-        first = 0
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
-            if share.decodes:
-                count = len(share.draft) + 1
-                try:
-                    self._emit(share, logits[first : first + count])
-                except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
-                    self._fail([share.ticket], error)
-                first += count
+        decoding = [share for share in shares if share.decodes]
+        if not decoding:
+            return
+        for share, verified in zip(decoding, verify_rows(decoding, logits), strict=True):
+            try:
+                self._emit(share, verified)
+            except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
+                self._fail([share.ticket], error)
 
-    def _emit(self, share: Share, logits: Tensor) -> None:
-        """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
-        ticket, draft = share.ticket, share.draft
-        sequence, request = ticket.sequence, ticket.request
-        if bool(torch.isnan(logits).any()):
-            raise ArithmeticError("the model's logits are not numbers")
+    def _emit(self, share: Share, verified: Verified | Exception) -> None:
+        """Emit one row's tokens."""
+        if isinstance(verified, Exception):
+            raise verified
+        ticket, verdict = share.ticket, verified.verdict
+        sequence = ticket.sequence
         position = sequence.num_output_tokens
-        scores = process(
-            logits, request.params, self._counts(ticket, logits.device), draft.token_ids
-        )
-        verdict = request.verifier.verify(scores, draft, ticket.noise, position)
-        logprobs = _logprobs(logits, verdict.token_ids, request.params.logprobs)
+        logprobs = _logprobs(verified.logits, verdict.token_ids, ticket.request.params.logprobs)
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
         # The last emitted token is not in the cache yet; accepted draft tokens are.
         ticket.num_cached = len(sequence.token_ids) - 1
@@ -252,19 +249,10 @@ class Engine:
         ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         self._count(ticket, position)
         accepted = min(verdict.num_accepted, emitted)
-        self._drafter.settle(share, position, accepted, scores[emitted - 1])
+        self._drafter.settle(share, position, accepted, verified.scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
-
-    def _counts(self, ticket: Ticket, device: torch.device) -> TokenCounts | None:
-        if ticket.counts is None and ticket.request.params.penalizes:
-            sequence = ticket.sequence
-            prompt_ids = sequence.token_ids[: sequence.num_prompt_tokens]
-            ticket.counts = TokenCounts(
-                prompt_ids, sequence.output_ids, self.model.vocab_size, device
-            )
-        return ticket.counts
 
     def _count(self, ticket: Ticket, position: int) -> None:
         now = time.perf_counter()

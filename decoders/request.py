@@ -12,8 +12,9 @@ from torch import Tensor
 
 from decoders.acceptance import History
 from decoders.modes import Mode, Standard
+from decoders.noise import Noise
 from decoders.params import FinishReason, ParameterError, SamplingParams
-from decoders.sampling import Noise, TokenCounts
+from decoders.sampling import TokenCounts
 from decoders.sequence import Piece, TokenSequence
 from decoders.stats import DecodeStats
 from decoders.verifiers.base import Verifier

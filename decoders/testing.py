@@ -17,7 +17,7 @@ from torch import Tensor
 from decoders.draft import Dense, Draft
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import Row
-from decoders.sampling import Purpose
+from decoders.noise import Purpose
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
 

@@ -5,17 +5,17 @@ import math
 import pytest
 import torch
 
-from decoders.params import SamplingParams
-from decoders.sampling import (
+from decoders.noise import (
     Greedy,
     GumbelNoise,
     Purpose,
-    TokenCounts,
     gumbel,
     noise_for,
-    process,
+    position_keys,
     random_bits,
 )
+from decoders.params import SamplingParams
+from decoders.sampling import TokenCounts, process
 
 CPU = torch.device("cpu")
 GOLDEN_BITS = [
@@ -119,15 +119,15 @@ def test_repetition_penalty_covers_the_prompt_and_both_signs():
 
 def test_the_bits_are_splitmix64():
     """Golden values: a change of the generator would make every logged seed unreplayable."""
-    assert random_bits(0, 0, 2, 3, CPU).tolist() == GOLDEN_BITS
+    assert random_bits(position_keys(0, 0, 2), 3, CPU).tolist() == GOLDEN_BITS
 
 
 def test_noise_depends_on_seed_position_and_token_alone():
-    together = gumbel(7, 10, 4, 1000, CPU)
+    together = gumbel(position_keys(7, 10, 4), 1000, CPU)
 
-    assert torch.equal(together[2:3], gumbel(7, 12, 1, 1000, CPU))
-    assert torch.equal(together[:, :10], gumbel(7, 10, 4, 10, CPU))
-    assert not torch.equal(together, gumbel(8, 10, 4, 1000, CPU))
+    assert torch.equal(together[2:3], gumbel(position_keys(7, 12, 1), 1000, CPU))
+    assert torch.equal(together[:, :10], gumbel(position_keys(7, 10, 4), 10, CPU))
+    assert not torch.equal(together, gumbel(position_keys(8, 10, 4), 1000, CPU))
     assert not torch.equal(together[0], together[1])
 
 
@@ -143,7 +143,7 @@ def test_seeds_differ_by_their_64_bits():
 
 def test_the_noise_is_standard_gumbel():
     """Fixed seed, so this cannot flicker; the bounds are 5 standard errors."""
-    noise = gumbel(1, 0, 20, 50_000, CPU).flatten()
+    noise = gumbel(position_keys(1, 0, 20), 50_000, CPU).flatten()
     count = noise.numel()
 
     assert torch.isfinite(noise).all()
