@@ -25,6 +25,11 @@ _MASK64 = (1 << 64) - 1
 _WEYL = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
+_LARGEST = 1.0 - 2.0**-53
+# Between the largest noise, -log(-log(1 - 2^-53)) = 36.74, and the least, -log(-log(2^-54)) = -3.63.
+_MAX_NOISE_SPREAD = 41.0
+# The share of hopeless tokens from which it pays to pick out the others.
+_FEW = 0.9
 NO_TOKEN = -1
 """In place of a token id where the scores are not numbers, or leave no token possible."""
 
@@ -157,19 +162,38 @@ def choose(scores: Tensor, draws: Sequence[Draw]) -> list[Sequence[int]]:
 def _choose(scores: Tensor, keys: Sequence[int | None]) -> list[int]:
     """The argmax of each row of ``scores`` [n, vocab] + the noise of its key."""
     noisy = [(i, key) for i, key in enumerate(keys) if key is not None]
-    device, vocab_size = scores.device, scores.shape[-1]
     if len(noisy) == len(keys):
-        best = (scores + gumbel([key for _, key in noisy], vocab_size, device)).argmax(dim=-1)
+        best = _noisy_best(scores, [key for _, key in noisy])
     else:
         best = scores.argmax(dim=-1)
         if noisy:
-            at = torch.tensor([i for i, _ in noisy]).to(device, non_blocking=True)
-            noise = gumbel([key for _, key in noisy], vocab_size, device)
-            best[at] = (scores[at] + noise).argmax(dim=-1)
+            at = torch.tensor([i for i, _ in noisy]).to(scores.device, non_blocking=True)
+            best[at] = _noisy_best(scores[at], [key for _, key in noisy])
     # Not so for what is no number, either.
     possible = scores.gather(-1, best.unsqueeze(-1))[:, 0] > -torch.inf
     tokens: list[int] = best.where(possible, NO_TOKEN).tolist()
     return tokens
+
+
+def _noisy_best(scores: Tensor, keys: Sequence[int]) -> Tensor:
+    """The argmax of each row of ``scores`` [n, vocab] + its noise, as int64 [n]."""
+    count, vocab_size = scores.shape
+    if reading_is_free(scores.device):
+        # Most truncated laws, and cold ones, leave so few tokens that only theirs is worked out.
+        hopeless = scores < scores.amax(dim=-1, keepdim=True) - _MAX_NOISE_SPREAD
+        if int(hopeless.sum()) > _FEW * scores.numel():
+            row, token = (~hopeless).nonzero(as_tuple=True)
+            noise = _gumbel(torch.tensor(keys)[row] + _counter(vocab_size, scores.device)[token])
+            lengths = row.bincount(minlength=count).tolist()
+            perturbed = (scores[row, token] + noise).split_with_sizes(lengths)
+            tokens = token.split_with_sizes(lengths)
+            return torch.stack([ids[p.argmax()] for ids, p in zip(tokens, perturbed, strict=True)])
+    return (scores + gumbel(keys, vocab_size, scores.device)).argmax(dim=-1)
+
+
+def reading_is_free(device: torch.device) -> bool:
+    """Whether the host may look at a tensor without waiting for all that was computed before."""
+    return device.type == "cpu"
 
 
 def stream(seed: int, purpose: int) -> int:
@@ -186,32 +210,43 @@ def position_keys(seed: int, position: int, count: int) -> list[int]:
 def uniform(seed: int, position: int) -> float:
     """One number of (0, 1) for an output position: that of token id 0."""
     (key,) = position_keys(seed, position, 1)
-    return ((_mix(key + _WEYL) >> 11) + 0.5) * 2.0**-53
+    return min(((_mix(key + _WEYL) >> 11) + 0.5) * 2.0**-53, _LARGEST)
 
 
 def random_bits(keys: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
     """53 random bits for each of n keys × token ids, as int64 [n, vocab_size]."""
-    key = torch.tensor(keys, dtype=torch.int64).to(device, non_blocking=True)
-    bits = key.unsqueeze(1) + _counter(vocab_size, device)
-    spare = torch.empty_like(bits)
-    _fold(bits, 30, spare).mul_(_signed(_MIX_1))
-    _fold(bits, 27, spare).mul_(_signed(_MIX_2))
-    _fold(bits, 31, spare)
-    return bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1)
+    return _mix_all(_states(keys, vocab_size, device))
 
 
 def gumbel(keys: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
     """Standard Gumbel noise, float64 [n, vocab_size], row i for ``keys[i]``."""
-    bits = random_bits(keys, vocab_size, device)
-    # The middle of each of the 2^53 intervals: never 0 or 1, so never an infinite value.
-    numbers = bits.to(torch.float64).add_(0.5).mul_(2.0**-53)
-    return numbers.log_().neg_().log_().neg_()
+    return _gumbel(_states(keys, vocab_size, device))
+
+
+def _states(keys: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
+    key = torch.tensor(keys, dtype=torch.int64).to(device, non_blocking=True)
+    return key.unsqueeze(1) + _counter(vocab_size, device)
 
 
 @lru_cache(maxsize=4)
 def _counter(vocab_size: int, device: torch.device) -> Tensor:
     ids = torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device)
     return ids * _signed(_WEYL)
+
+
+def _gumbel(states: Tensor) -> Tensor:
+    """Noise, float64, in place of generator states, which are overwritten."""
+    # The middle of each of the 2^53 intervals; the last would round to 1, whose noise is infinite.
+    numbers = _mix_all(states).to(torch.float64).add_(0.5).mul_(2.0**-53).clamp_(max=_LARGEST)
+    return numbers.log_().neg_().log_().neg_()
+
+
+def _mix_all(bits: Tensor) -> Tensor:
+    spare = torch.empty_like(bits)
+    _fold(bits, 30, spare).mul_(_signed(_MIX_1))
+    _fold(bits, 27, spare).mul_(_signed(_MIX_2))
+    _fold(bits, 31, spare)
+    return bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1)
 
 
 def _fold(bits: Tensor, count: int, spare: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from decoders.noise import reading_is_free
 from decoders.params import SamplingParams
 
 # Looked at first for top-p: sorting a whole vocabulary costs more than a small model's forward.
@@ -196,7 +197,9 @@ def _nucleus_floor(scores: Tensor, top_p: Sequence[float]) -> Tensor:
     """
     (wanted,) = _columns(scores, [share if share < 1.0 else 0.0 for share in top_p])
     total = scores.logsumexp(dim=-1, keepdim=True)
-    candidates = min(_NUCLEUS_CANDIDATES, scores.shape[-1])
+    candidates = scores.shape[-1]
+    if reading_is_free(scores.device):
+        candidates = min(_NUCLEUS_CANDIDATES, candidates)
     top = scores.topk(candidates, dim=-1).values
     mass = (top - total).exp().cumsum(dim=-1)
     if candidates < scores.shape[-1] and bool((mass[:, -1:] < wanted).any()):

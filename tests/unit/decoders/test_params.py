@@ -29,6 +29,7 @@ from decoders.params import ParameterError, SamplingParams
         ("logprobs", -1),
         ("stop", ("a", "")),
         ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: math.inf}),
         ("logit_bias", {-3: 1.0}),
     ],
 )
