@@ -52,14 +52,11 @@ class Context:
     """What the processors know of one row at one step."""
 
     params: SamplingParams
+    num_positions: int = 1
+    """How many positions are scored: the last of those behind each of the first i draft tokens."""
     counts: TokenCounts | None = None
     """Of the tokens before the draft; needed where the parameters penalise."""
     draft_ids: Sequence[int] = ()
-
-    @property
-    def num_positions(self) -> int:
-        """Positions that are scored: after each of the first i draft tokens, i from 0 on."""
-        return len(self.draft_ids) + 1
 
 
 def process(
@@ -69,15 +66,16 @@ def process(
     draft_ids: Sequence[int] = (),
 ) -> Tensor:
     """`process_rows` of one row."""
-    return process_rows(logits, [Context(params, counts, draft_ids)])
+    return process_rows(logits, [Context(params, len(logits), counts, draft_ids)])
 
 
 def process_rows(logits: Tensor, contexts: Sequence[Context]) -> Tensor:
     """The target's scores after all processors: softmax of a row is the law of its position.
 
-    ``logits`` is floating point [sum of num_positions, vocab], context after context; row i of one is
-    conditioned on its first i draft tokens, in the forward pass and here. ``-inf`` marks tokens with
-    probability 0. What comes out for one context does not depend on the others, to the last bit.
+    ``logits`` is floating point [sum of num_positions, vocab], context after context; the last row of
+    one is conditioned on all of its draft tokens, the one before on all but one, in the forward pass
+    and here. ``-inf`` marks tokens with probability 0. What comes out for one context does not depend
+    on the others, to the last bit.
     """
     scores = _add_history(logits, contexts)
     spread = [context.params for context in contexts for _ in range(context.num_positions)]
@@ -178,7 +176,7 @@ def _add_bias(scores: Tensor, params: SamplingParams) -> Tensor:
 def _penalize(
     scores: Tensor, params: SamplingParams, counts: TokenCounts, draft_ids: Sequence[int]
 ) -> Tensor:
-    in_output = counts.along(draft_ids).to(scores.dtype)
+    in_output = counts.along(draft_ids)[-len(scores) :].to(scores.dtype)
     if params.repetition_penalty != 1.0:
         seen = counts.in_prompt | (in_output > 0)
         penalized = torch.where(

@@ -97,7 +97,7 @@ def _context(share: Share, logits: Tensor) -> Context:
     params = ticket.request.params
     if ticket.counts is None and params.penalizes:
         ticket.counts = _token_counts(ticket, logits)
-    return Context(params, ticket.counts, share.draft.token_ids)
+    return Context(params, len(share.draft) + 1, ticket.counts, share.draft.token_ids)
 
 
 def _token_counts(ticket: Ticket, logits: Tensor) -> TokenCounts:

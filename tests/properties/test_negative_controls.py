@@ -258,7 +258,7 @@ def skipping(**neutral):
 
 
 def blind_to_the_draft(logits, contexts):
-    blind = replace(contexts[0], draft_ids=())
+    blind = replace(contexts[0], num_positions=1, draft_ids=())
     return torch.cat([process_rows(row.unsqueeze(0), [blind]) for row in logits])
 
 

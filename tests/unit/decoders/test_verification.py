@@ -97,7 +97,10 @@ def test_a_batch_is_bit_for_bit_its_rows_one_by_one(seed, dtype):
     rows = [drawn_params(source) for _ in range(source.randrange(1, 9))]
     drafts = [tuple(source.choices(range(VOCAB), k=source.randrange(4))) for _ in rows]
     counts = [TokenCounts([1, 2, 5], [5, 6], VOCAB, CPU) for _ in rows]
-    contexts = [Context(*row) for row in zip(rows, counts, drafts, strict=True)]
+    contexts = [
+        Context(params, len(draft) + 1, count, draft)
+        for params, count, draft in zip(rows, counts, drafts, strict=True)
+    ]
     shape = (sum(context.num_positions for context in contexts), VOCAB)
     scale = source.choice([0.1, 1.0, 4.0])
     logits = (torch.randn(shape, generator=generator) * scale).bfloat16().to(dtype)
