@@ -26,10 +26,12 @@ _WEYL = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _LARGEST = 1.0 - 2.0**-53
-# Between the largest noise, -log(-log(1 - 2^-53)) = 36.74, and the least, -log(-log(2^-54)) = -3.63.
-_MAX_NOISE_SPREAD = 41.0
-# The share of hopeless tokens from which it pays to pick out the others.
-_FEW = 0.9
+# The noise is between -log(-log(2^-54)) = -3.63 and -log(-log(1 - 2^-53)) = 36.74, and above
+# -log(-log(1 - 2^-12)) = 8.32 only if the upper 12 bits are ones.
+_FAR = 41.0
+_NEAR = 12.0
+# The share of tokens that are not far from the likeliest, up to which no other bits are worked out.
+_FEW = 0.1
 NO_TOKEN = -1
 """In place of a token id where the scores are not numbers, or leave no token possible."""
 
@@ -177,18 +179,31 @@ def _choose(scores: Tensor, keys: Sequence[int | None]) -> list[int]:
 
 def _noisy_best(scores: Tensor, keys: Sequence[int]) -> Tensor:
     """The argmax of each row of ``scores`` [n, vocab] + its noise, as int64 [n]."""
-    count, vocab_size = scores.shape
-    if reading_is_free(scores.device):
-        # Most truncated laws, and cold ones, leave so few tokens that only theirs is worked out.
-        hopeless = scores < scores.amax(dim=-1, keepdim=True) - _MAX_NOISE_SPREAD
-        if int(hopeless.sum()) > _FEW * scores.numel():
-            row, token = (~hopeless).nonzero(as_tuple=True)
-            noise = _gumbel(torch.tensor(keys)[row] + _counter(vocab_size, scores.device)[token])
-            lengths = row.bincount(minlength=count).tolist()
-            perturbed = (scores[row, token] + noise).split_with_sizes(lengths)
-            tokens = token.split_with_sizes(lengths)
-            return torch.stack([ids[p.argmax()] for ids, p in zip(tokens, perturbed, strict=True)])
-    return (scores + gumbel(keys, vocab_size, scores.device)).argmax(dim=-1)
+    if not reading_is_free(scores.device):
+        return (scores + gumbel(keys, scores.shape[-1], scores.device)).argmax(dim=-1)
+    row, token = _contenders(scores, keys).nonzero(as_tuple=True)
+    states = torch.tensor(keys)[row] + _counter(scores.shape[-1], scores.device)[token]
+    perturbed = scores[row, token] + _gumbel(states)
+    lengths = row.bincount(minlength=len(keys)).tolist()
+    parts = zip(perturbed.split_with_sizes(lengths), token.split_with_sizes(lengths), strict=True)
+    return torch.stack([token_ids[values.argmax()] for values, token_ids in parts])
+
+
+def _contenders(scores: Tensor, keys: Sequence[int]) -> Tensor:
+    """Bool [n, vocab]: a set of tokens that certainly holds each row's argmax of score + noise.
+
+    Logarithms in double precision are most of the work of a choice; few tokens need them. With the
+    least noise L for the likeliest token, another wins only if it gets L + the distance of their
+    scores, which is more than there is from `_FAR` on, and from `_NEAR` on takes 12 leading ones in
+    the bits. What is no number contends.
+    """
+    top = scores.amax(dim=-1, keepdim=True)
+    contend = (scores < top - _FAR).logical_not_()
+    if int(contend.sum()) < _FEW * scores.numel():
+        return contend
+    # The last step of the generator leaves the upper half of the bits as it is.
+    lucky = _almost_mixed(_states(keys, scores.shape[-1], scores.device))
+    return (scores < top - _NEAR).logical_not_().logical_or_(lucky.bitwise_right_shift_(52) == -1)
 
 
 def reading_is_free(device: torch.device) -> bool:
@@ -242,11 +257,15 @@ def _gumbel(states: Tensor) -> Tensor:
 
 
 def _mix_all(bits: Tensor) -> Tensor:
+    bits = _almost_mixed(bits)
+    _fold(bits, 31, torch.empty_like(bits))
+    return bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1)
+
+
+def _almost_mixed(bits: Tensor) -> Tensor:
     spare = torch.empty_like(bits)
     _fold(bits, 30, spare).mul_(_signed(_MIX_1))
-    _fold(bits, 27, spare).mul_(_signed(_MIX_2))
-    _fold(bits, 31, spare)
-    return bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1)
+    return _fold(bits, 27, spare).mul_(_signed(_MIX_2))
 
 
 def _fold(bits: Tensor, count: int, spare: Tensor) -> Tensor:
