@@ -60,11 +60,12 @@ class LossyVerifier:
 
     def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
         """Judge token by token. Raises ValueError when another row has used this verifier."""
+        for row in rows:
+            require_law(row.draft)
         parts = split(scores, rows)
         return [self._verify(part, row) for part, row in zip(parts, rows, strict=True)]
 
     def _verify(self, scores: Tensor, row: DraftedRow) -> Verdict:
-        require_law(row.draft)
         if row.position < self._next_position:
             raise ValueError(
                 f"a {self.name} verifier keeps one row's account: give each request its own"
