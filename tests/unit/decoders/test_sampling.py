@@ -153,6 +153,36 @@ def test_the_noise_is_standard_gumbel():
     assert below == pytest.approx(math.exp(-1), abs=5 * 0.5 / math.sqrt(count))
 
 
+def key_of(number):
+    """The key with which token id 0 has these 64 bits: SplitMix64 backwards."""
+
+    def unfold(value, shift):
+        folded = value
+        for _ in range(64 // shift):
+            folded = value ^ (folded >> shift)
+        return folded
+
+    number = unfold(number, 31) * pow(0x94D049BB133111EB, -1, 1 << 64) % (1 << 64)
+    number = unfold(number, 27) * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) % (1 << 64)
+    key = (unfold(number, 30) - 0x9E3779B97F4A7C15) % (1 << 64)
+    return key - (1 << 64) if key >> 63 else key
+
+
+@pytest.mark.parametrize(
+    ("number", "noise"),
+    [
+        (0, -math.log(54 * math.log(2))),
+        (1 << 63, -math.log(math.log(2))),
+        ((1 << 64) - 1, 53 * math.log(2)),
+        ((1 << 64) - (1 << 52) - 1, 12 * math.log(2)),
+    ],
+    ids=["least", "middle", "largest", "largest without 12 leading ones"],
+)
+def test_the_noise_has_the_bounds_that_contenders_are_found_by(number, noise):
+    """The largest bits must not round to a uniform number of 1, whose noise is infinite."""
+    assert gumbel([key_of(number)], 1, CPU).item() == pytest.approx(noise, rel=1e-4)
+
+
 def test_gumbel_max_follows_the_law():
     scores = torch.tensor(logs(0.5, 0.3, 0.2)).expand(40_000, 3)
     counts = torch.bincount(torch.tensor(GumbelNoise(11).choose(scores, 0)), minlength=3)
