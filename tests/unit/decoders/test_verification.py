@@ -65,7 +65,7 @@ def alone(logits, params, counts, draft_ids):
             penalized = torch.where(scores > 0, scores / factor, scores * factor)
             scores = torch.where(counts.in_prompt | (count > 0), penalized, scores)
         scores = scores - params.frequency_penalty * count
-        scores = scores - params.presence_penalty * (count > 0)
+        scores = scores - params.presence_penalty * (count > 0).to(scores.dtype)
     if params.greedy:
         return scores
     if params.temperature != 1:
