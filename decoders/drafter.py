@@ -176,6 +176,7 @@ def _offer(share: Share, proposal: _Proposal | None) -> Offer:
     return Offer(
         num_tokens=len(share.new_ids),
         decodes=share.decodes,
+        num_cached=ticket.num_cached,
         num_draft_tokens=len(draft),
         kind=_kind(ticket, draft),
         samples=not ticket.request.params.greedy,

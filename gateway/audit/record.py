@@ -1,8 +1,10 @@
-"""The two records of a request: `DecisionRecord` before generation, `OutcomeRecord` at its end."""
+"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, of the policy `PolicyChange`."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -97,4 +99,22 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Error code and message when it failed: the backend's own words, which no client sees."""
     interrupted: bool = False
     """True on a record that closes a request which a crash had left open."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Written durably before another policy comes into force."""
+
+    changed_at: float
+    """Seconds since the epoch, UTC."""
+    policy: str
+    policy_hash: str
+    previous_hash: str | None
+    """None for the first policy of a log."""
+    source: Literal["start", "file", "signal", "api", "rollback"]
+    """What brought it: the gateway's start, an edited file, SIGHUP, or an administrator."""
+    by: str = ""
+    """The administrator's caller id; empty where the file changed by itself."""
+    files: Mapping[str, str]
+    """The texts in force, by file name: the policy, its tests and its proofs."""
     schema_version: int = SCHEMA_VERSION

@@ -8,16 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from decoders.calibration import load_profile
 from decoders.cost import Cost, CostModel, EverythingPays
 from decoders.drafts.base import DraftSource
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
-from decoders.loader import DEMO, LoadedModel, Progress
-from decoders.loader import fetch as fetch_model
-from decoders.loader import load as load_model
+from decoders.loader import DEMO, LoadedModel
 from decoders.models.base import ModelError
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.modes import Mode as RowMode
@@ -29,12 +25,11 @@ from gateway import extensions
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
+from gateway.backends.local.loading import config_error, load
 from gateway.errors import (
     BackendFailed,
-    ConfigError,
     ContextLengthExceeded,
     InvalidRequest,
-    Problem,
     QueueFull,
     Unavailable,
 )
@@ -66,13 +61,14 @@ class LocalBackend:
         max_length: int = 4096,
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
-        threads: int | None = None,
+        threads: int | Literal["auto"] = "auto",
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
         draft_sources: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
+        ``dtype`` ``fastest`` and ``threads`` ``auto`` are what decodes fastest here, by measuring.
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
         ``draft_sources``: the options of a draft source, by its name.
@@ -84,15 +80,14 @@ class LocalBackend:
             source: extensions.build("draft_sources", source, options)
             for source, options in (draft_sources or {}).items()
         }
-        if threads is not None:
-            torch.set_num_threads(threads)
         try:
-            self._loaded = load_model(
+            self._loaded, self._runs = load(
                 model,
                 dtype=dtype,
                 device=device,
                 num_slots=num_slots,
                 max_length=max_length,
+                threads=threads,
                 cache_dir=folder,
             )
             self._engine = Engine(
@@ -103,7 +98,7 @@ class LocalBackend:
                 cost=_cost(cost_model, self._loaded, folder),
             )
         except (ModelError, ValueError) as error:
-            raise _config_error(error) from error
+            raise config_error(error) from error
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._grammars = Grammars(self._loaded)
@@ -122,7 +117,7 @@ class LocalBackend:
         ready = self._engine.alive and not self._closed
         return BackendStatus(
             ready=ready,
-            detail="" if ready else "the engine has stopped",
+            detail=self._runs if ready else "the engine has stopped",
             running=self._engine.num_running,
             queued=self._engine.num_waiting,
         )
@@ -242,18 +237,6 @@ class LocalBackend:
             detail=f"the verifier {decision.verifier!r} is {'lossy' if lossy else 'exact'}; rule "
             f"{decision.rule!r} must give `max_distortion` to lossy verifiers and to no other"
         )
-
-
-def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:
-    """Make ``model`` ready to be loaded; returns the folder or hub id. Raises ConfigError."""
-    try:
-        return fetch_model(model, cache_dir=cache, progress=progress)
-    except ModelError as error:
-        raise _config_error(error) from error
-
-
-def _config_error(error: Exception) -> ConfigError:
-    return ConfigError([Problem(str(error), path="model")])
 
 
 def _cost(cost_model: str | bool, loaded: LoadedModel, folder: Path | None) -> Cost:
