@@ -332,12 +332,12 @@ class _NoStop:
 
 
 BLIND = {
-    "_eos_ids": lambda sequence: frozenset(),
+    "end_ids": lambda sequence: frozenset(),
     "_text": lambda sequence: _NoStop(sequence._text),
 }
 
 
-@pytest.mark.parametrize(("watched", "stop"), [("_eos_ids", ()), ("_text", ("ab",))])
+@pytest.mark.parametrize(("watched", "stop"), [("end_ids", ()), ("_text", ("ab",))])
 def test_an_end_inside_a_block_that_is_overlooked_is_seen(watched, stop, monkeypatch):
     def mode():
         return Speculative(
@@ -469,9 +469,9 @@ def test_noise_that_rejected_tokens_use_up_is_seen():
 # -- constraints -----------------------------------------------------------------------------------
 
 
-def alternating(output):
-    """No letter twice; an end wherever the target has one."""
-    return {1 - output[-1], EOS} if output and output[-1] != EOS else {0, 1}
+def waltz(output):
+    """One 0, two 1s, and again; an end anywhere but at the beginning."""
+    return {min(len(output) % 3, 1)} | ({EOS} if output else set())
 
 
 class FirstRowOnly(ScriptedConstraint):
@@ -513,16 +513,16 @@ def check_constraint(constraint, draft=(0, 0, 0, 0)):
     law = emitted(
         {},
         lambda: Speculative(ScriptedDraftSource(lambda tokens, count: list(draft[:count])), 2),
-        constraint=lambda: constraint(alternating, VOCAB),
+        constraint=lambda: constraint(waltz, VOCAB),
     )
-    assert_equal_laws(law, reference(SamplingParams(), rule=alternating))
+    assert_equal_laws(law, reference(SamplingParams(), rule=waltz))
 
 
 @pytest.mark.parametrize("faulty", [FirstRowOnly, LateByOne, KeepsRejected])
 def test_a_mask_that_is_wrong_along_a_draft_is_seen(faulty, monkeypatch):
     # Whole drafts reach the verifier, as they do where they were drawn.
     monkeypatch.setattr(ScriptedConstraint, "count_allowed", lambda self, ids: len(ids))
-    draft = (0, 1, 0, 1)
+    draft = (0, 1, 1, 0)
     check_constraint(ScriptedConstraint, draft)
 
     with pytest.raises((AssertionError, RuntimeError)):
@@ -538,9 +538,9 @@ def test_a_drawn_draft_cut_for_its_tokens_is_seen(monkeypatch):
             lambda: Speculative(SampledDraftSource(DRAFT_LAWS["near"]), 2),
             verifier=RejectionVerifier,
             max_tokens=3,
-            constraint=lambda: ScriptedConstraint(alternating, VOCAB),
+            constraint=lambda: ScriptedConstraint(waltz, VOCAB),
         )
-        assert_equal_laws(law, reference(SamplingParams(), max_tokens=3, rule=alternating))
+        assert_equal_laws(law, reference(SamplingParams(), max_tokens=3, rule=waltz))
 
     check()
     monkeypatch.setattr(

@@ -148,7 +148,7 @@ def test_another_key_is_measured_again(tmp_path):
     assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
 
 
-def file(value=None, *, version=2, key=KEY):
+def file(value=None, *, version=3, key=KEY):
     """What a file holds, whole but for what is given."""
     whole = {"seconds": [[1, 1, 1]], "sampling_seconds": 0, "context_seconds": 0}
     kept = {"kind": "profile", **key} if key else key
