@@ -182,7 +182,7 @@ class SamplingLimits(msgspec.Struct, frozen=True):
     """Used whatever the request asks for, but not above ``max_temperature``."""
 
 
-class RuleTrace(msgspec.Struct, frozen=True):
+class RuleTrace(msgspec.Struct, frozen=True, gc=False):
     """What became of one rule: did it match, and which conditions held on which values."""
 
     rule: str
