@@ -105,8 +105,10 @@ class PolicyKeeper:
             try:
                 policy = await asyncio.to_thread(self._vetting.vet, self._path)
                 texts = await asyncio.to_thread(files.read, self._path)
-                # The file may have changed since; what is recorded is what comes into force.
-                texts[self._path.name] = policy.text
+                # A file may have changed since; what is recorded is what comes into force.
+                folder = Path(policy.path).parent
+                for file in policy.files:
+                    texts[Path(file.path).relative_to(folder).as_posix()] = file.text
                 if policy.hash != self._active.current.hash:
                     await self._record(policy, texts, source)
             except ConfigError as error:
@@ -194,7 +196,7 @@ class PolicyKeeper:
 
     async def _refuse_unseen(self) -> None:
         """Never write over an edit that is not in force: somebody made it, and it would be lost."""
-        if self._path.is_dir():
+        if files.is_set(self._path):
             raise Conflict("This policy is a folder of files; change them there.")
         texts = await asyncio.to_thread(files.read, self._path)
         if texts[self._path.name] != self._active.current.text:

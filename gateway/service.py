@@ -113,7 +113,7 @@ class Gateway:
             ready=not self._closing and all(status.ready for status in backends.values()),
             policy=self._policy.current.name,
             policy_hash=self._policy.current.hash,
-            warnings=() if self._policy.warning is None else (self._policy.warning,),
+            warnings=self._policy.warnings(datetime.now(UTC).date()),
             backends=backends,
         )
 

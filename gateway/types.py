@@ -218,18 +218,20 @@ class DraftSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingLimits(msgspec.Struct, frozen=True):
-    """What a rule caps; ``None`` leaves the request's own value."""
+    """What the policy caps or fixes; ``None`` leaves the request's own value."""
 
     max_temperature: float | None = None
     max_tokens: int | None = None
+    temperature: float | None = None
+    """Used whatever the request asks for, but not above ``max_temperature``."""
 
 
-class RuleTrace(msgspec.Struct, frozen=True):
+class RuleTrace(msgspec.Struct, frozen=True, gc=False):
     """What became of one rule: did it match, and which conditions held on which values."""
 
     rule: str
     kind: str
-    """``ban`` or ``decide``."""
+    """``ban``, ``limit``, ``decide``, ``deny``, or ``request`` for the caller's own wish."""
     matched: bool
     detail: str
     """The condition that settled it, for example ``domain medical 0.93 >= 0.10``."""

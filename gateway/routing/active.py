@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from gateway.routing.policy import Policy
 
 
@@ -16,3 +18,8 @@ class ActivePolicy:
         self.current = policy
         self.warning: str | None = None
         """Why what the policy's files hold now is not, or not wholly, in force."""
+
+    def warnings(self, today: date) -> tuple[str, ...]:
+        """All that an operator should mend."""
+        first = () if self.warning is None else (self.warning,)
+        return (*first, *self.current.warnings(today))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from gateway.routing.facts import Facts
+from gateway.routing.values import compile_regex, find_timezone, minutes
 from gateway.routing.when import (
     WEEKDAYS,
     CountRange,
@@ -19,9 +20,6 @@ from gateway.routing.when import (
     OneOf,
     TimeTest,
     When,
-    compile_regex,
-    find_timezone,
-    minutes,
 )
 from gateway.routing.words import fold, has_word
 
@@ -66,26 +64,26 @@ def _all(tests: tuple[Test, ...]) -> Test:
         return tests[0]
 
     def test(facts: Facts) -> Verdict:
-        details = []
+        details = ""
         for inner in tests:
             holds, detail = inner(facts)
             if not holds:
                 return False, detail
-            details.append(detail)
-        return True, " and ".join(details)
+            details = f"{details} and {detail}" if details else detail
+        return True, details
 
     return test
 
 
 def _any(tests: tuple[Test, ...]) -> Test:
     def test(facts: Facts) -> Verdict:
-        details = []
+        details = ""
         for inner in tests:
             holds, detail = inner(facts)
             if holds:
                 return True, detail
-            details.append(detail)
-        return False, "; ".join(details)
+            details = f"{details}; {detail}" if details else detail
+        return False, details
 
     return test
 
@@ -111,23 +109,27 @@ def _domain(_: str, wanted: DomainTest) -> Test:
         return False, facts.shown(name) + missed
 
     def several(facts: Facts) -> Verdict:
-        best = max(names, key=lambda name: facts.domains.get(name, 0.0))
-        holds = facts.domains.get(best, 0.0) >= floor
-        return holds, facts.shown(best) + (held if holds else missed)
+        best, most = name, -1.0
+        for each in names:
+            score = facts.domains.get(each, 0.0)
+            if score > most:
+                best, most = each, score
+        return most >= floor, facts.shown(best) + (held if most >= floor else missed)
 
     return one if len(names) == 1 else several
 
 
 def _top_domain(names: Collection[str], shown: str) -> Test:
+    other = f"domain {shown} is not the most probable: "
+    held, missed = f" >= {TOP_DOMAIN_PROBABILITY}", f" < {TOP_DOMAIN_PROBABILITY}"
+
     def test(facts: Facts) -> Verdict:
         top, score = facts.top_domain
         if top not in names:
-            return False, f"domain {shown} is not the most probable: {top or 'none'} {score:.6g}"
-        sign = ">=" if score >= TOP_DOMAIN_PROBABILITY else "<"
-        return (
-            sign == ">=",
-            f"most probable domain {top} {score:.6g} {sign} {TOP_DOMAIN_PROBABILITY}",
-        )
+            return False, other + facts.top_domain_shown
+        holds = score >= TOP_DOMAIN_PROBABILITY
+        sign = held if holds else missed
+        return holds, f"most probable domain {facts.top_domain_shown}{sign}"
 
     return test
 
@@ -176,15 +178,12 @@ def _caller(_: str, wanted: OneOf) -> Test:
 
 def _team(_: str, wanted: OneOf) -> Test:
     names = frozenset(wanted.values)
-    return lambda facts: (facts.caller.team in names, f"team {facts.caller.team or 'none'}")
+    return lambda facts: (facts.caller.team in names, facts.team_shown)
 
 
 def _model(_: str, wanted: OneOf) -> Test:
-    globs = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.values))
-    return lambda facts: (
-        globs.match(facts.request.model) is not None,
-        f"model {facts.request.model[:64]}",
-    )
+    match = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.values)).match
+    return lambda facts: (match(facts.request.model) is not None, facts.model_shown)
 
 
 def _response_format(_: str, wanted: OneOf) -> Test:
@@ -248,12 +247,12 @@ def _time(_: str, wanted: TimeTest) -> Test:
     zone = find_timezone(wanted.timezone)
     days = frozenset(wanted.weekdays or WEEKDAYS)
     first, last = minutes(wanted.between) if wanted.between else (0, 24 * 60)
+    in_zone = f" {wanted.timezone}"
 
     def test(facts: Facts) -> Verdict:
-        local = facts.now.astimezone(zone)
-        minute, day = local.hour * 60 + local.minute, WEEKDAYS[local.weekday()]
+        minute, day, clock = facts.local(zone)
         within = first <= minute < last if first < last else minute >= first or minute < last
-        return within and day in days, f"time {day} {local:%H:%M} {wanted.timezone}"
+        return within and day in days, clock + in_zone
 
     return test
 

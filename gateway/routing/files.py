@@ -1,4 +1,4 @@
-"""The files that make up a policy: the policy itself, and its tests and proofs beside it.
+"""The files that make up a policy: the policy itself, its tests and proofs beside it, or a folder.
 
 Knows names and bytes, and nothing of what is in them.
 """
@@ -10,6 +10,8 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from gateway.routing.layers import SET_FILE
 
 COMPANIONS = ("_test", "_proof")
 _MAX_BYTES = 4 << 20
@@ -25,11 +27,31 @@ def names(policy: Path) -> tuple[Path, ...]:
     return (policy, *(beside(policy, companion) for companion in COMPANIONS))
 
 
+def _watched(policy: Path) -> tuple[Path, ...]:
+    """The files whose change may change the policy: of a folder, all that may be part of the set."""
+    if not is_set(policy):
+        return names(policy)
+    folder = _folder(policy)
+    return tuple(sorted(path for end in ("yaml", "yml") for path in folder.rglob(f"*.{end}")))
+
+
+def is_set(policy: Path) -> bool:
+    """Whether the policy is a folder of files, named by itself or by its ``set.yaml``."""
+    return policy.name == SET_FILE or policy.is_dir()
+
+
+def _folder(policy: Path) -> Path:
+    return policy if policy.is_dir() else policy.parent
+
+
 def read(policy: Path) -> dict[str, str]:
-    """The texts by file name, of those files that are there.
+    """The texts by file name, of those files that are there; of a folder, by path within it.
 
     Raises OSError when the policy itself cannot be read; what is no UTF-8 is replaced.
     """
+    if is_set(policy):
+        folder = _folder(policy)
+        return {path.relative_to(folder).as_posix(): _text(path) for path in _watched(policy)}
     texts = {policy.name: _text(policy)}
     for path in names(policy)[1:]:
         try:
@@ -46,10 +68,10 @@ def fingerprint(policy: Path) -> str:
     those.
     """
     digest = hashlib.sha256()
-    for path in names(policy):
+    for path in _watched(policy):
         try:
             with path.open("rb") as file:
-                data = b"+" + file.read(_MAX_BYTES)
+                data = path.name.encode() + b"+" + file.read(_MAX_BYTES)
         except OSError as error:
             data = b"-" + str(error.errno).encode()
         digest.update(len(data).to_bytes(8, "big") + data)

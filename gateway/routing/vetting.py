@@ -82,4 +82,5 @@ def _moved(problem: Problem, path: Path) -> Problem:
         line=problem.line,
         column=problem.column,
         hint=problem.hint,
+        source=problem.source,
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -48,9 +48,14 @@ class Changes:
 class House:
     """A policy file and its keeper."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Mapping[str, str] | None = None) -> None:
         self.path = folder / "house.yaml"
-        self.path.write_text(text("one"))
+        if files is None:
+            self.path.write_text(text("one"))
+        else:  # a folder of files
+            self.path = folder
+            for name, content in files.items():
+                (folder / name).write_text(content)
         self.changes = Changes()
         self.telemetry = Telemetry()
         vetting = Vetting(backends=(), classify=_never)
@@ -287,6 +292,38 @@ async def test_checking_changes_nothing(house: House) -> None:
     assert house.path.read_text() == text("one")
     with pytest.raises(ConfigError):
         await house.keeper.check({"policy": "version: 1\n"})
+
+
+SET = {
+    "set.yaml": "version: 1\nname: acme\npolicies: [base.yaml]\ntighten: [red.yaml]\n",
+    "base.yaml": text("base"),
+    "red.yaml": "version: 1\nname: red\nfor: {team: {is: red}}\nrules: [{id: r, ban: [hybrid]}]\n",
+    "set_test.yaml": cases("standard"),
+}
+
+
+@pytest.mark.parametrize("named", [".", "set.yaml"])
+async def test_a_folder_is_watched_as_a_whole_and_changed_only_there(
+    tmp_path: Path, named: str
+) -> None:
+    house = House(tmp_path, SET)
+    house.keeper._path = tmp_path / named
+    await house.keeper.start()
+    assert house.changes.records[-1].files == SET
+
+    seen = files.fingerprint(tmp_path / named)
+    (tmp_path / "red.yaml").write_text(SET["red.yaml"].replace("[hybrid]", "[speculative]"))
+    assert files.fingerprint(tmp_path / named) != seen
+    before = house.hash
+    assert await house.keeper.reload("file")
+    assert house.hash != before
+    assert house.active.current.layers[0].bans[0][1].bans == ("speculative",)
+
+    (tmp_path / "base.yaml").write_text(text("base", "speculative"))  # its tests say standard
+    assert not await house.keeper.reload("file")
+    assert "the case 'plain' fails" in (house.active.warning or "")
+    with pytest.raises(Conflict, match="a folder of files"):
+        await house.keeper.apply({"policy": text("x")}, replaces=house.hash, by="ann")
 
 
 async def _until(holds: object, seconds: float = 5.0) -> None:
