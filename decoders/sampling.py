@@ -193,7 +193,8 @@ def process(
     """The target's scores after all processors: softmax of a row is the law of its position.
 
     ``logits`` is floating point [len(draft_ids) + 1, vocab]; row i is conditioned on the first i draft
-    tokens, in the forward pass and here. ``-inf`` marks tokens with probability 0.
+    tokens, in the forward pass and here. Where there are fewer rows, they are the last ones.
+    ``-inf`` marks tokens with probability 0.
     """
     scores = logits
     if params.logit_bias:
@@ -233,7 +234,7 @@ def _add_bias(scores: Tensor, params: SamplingParams) -> Tensor:
 def _penalize(
     scores: Tensor, params: SamplingParams, counts: TokenCounts, draft_ids: Sequence[int]
 ) -> Tensor:
-    in_output = counts.along(draft_ids).to(scores.dtype)
+    in_output = counts.along(draft_ids)[-len(scores) :].to(scores.dtype)
     if params.repetition_penalty != 1.0:
         seen = counts.in_prompt | (in_output > 0)
         penalized = torch.where(

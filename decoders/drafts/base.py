@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 from decoders.draft import Draft
+from decoders.price import Price
 from decoders.sampling import Greedy, Noise
+
+Processors = Callable[[Tensor, Sequence[int]], Tensor]
+"""From the logits [1, vocab] of a draft model, after the draft tokens given beside them, to scores
+[1, vocab of the target]."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,9 @@ class DraftRequest:
     noise: Noise = Greedy()
     """To draw a proposal with, for purpose CHOICE at the position of the token: the `coupled`
     verifier then chooses with the same noise, and all others never touch it."""
+    process: Processors = lambda logits, drafted: logits
+    """Does to a draft model's logits what is done to the target's. A draft that is drawn without
+    is no less exact, only accepted less often."""
 
 
 class DraftSource(Protocol):
@@ -44,4 +54,18 @@ class DraftSource(Protocol):
 
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended; free what is kept for it."""
+        ...
+
+
+@runtime_checkable
+class PricedDraftSource(DraftSource, Protocol):
+    """A draft source that computes for its drafts, so that it is asked only for what will pay."""
+
+    @property
+    def name(self) -> str:
+        """The `source` of its drafts."""
+        ...
+
+    def price(self, request: DraftRequest) -> Price | None:
+        """What a draft would cost; None where there can be none now. Computes nothing."""
         ...
