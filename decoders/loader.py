@@ -59,18 +59,20 @@ def load(
     device: str = "auto",
     num_slots: int = 8,
     max_length: int = 4096,
+    num_layers: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
     """Load ``spec``: a folder, a ``.gguf`` file, a hub id such as ``org/name``, or ``demo``.
 
     ``auto`` is bfloat16 on CUDA and float32 on CPU. ``max_length`` is cut to the model's context.
+    ``num_layers`` leaves out all but the first layers, which gives a draft model for the whole one.
     Raises ModelError with what is wrong and how to mend it.
     """
     target = _device(device)
     source = fetch(spec, cache_dir=cache_dir, progress=progress)
     chosen = _dtype(dtype, target)
-    model, tokenizer = _read(source, chosen)
+    model, tokenizer = _read(source, chosen, num_layers)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
     adapted = adapt(
@@ -80,7 +82,40 @@ def load(
         max_length=min(max_length, context),
     )
     created = int(Path(source).stat().st_mtime) if Path(source).is_dir() else 0
-    return LoadedModel(_name(spec), adapted, wrapped, created, _fingerprint(source, chosen))
+    fingerprint = _fingerprint(source, chosen)
+    if num_layers is not None:
+        fingerprint += f"-first{num_layers}"
+    return LoadedModel(_name(spec), adapted, wrapped, created, fingerprint)
+
+
+def load_draft(
+    spec: str,
+    target: LoadedModel,
+    *,
+    dtype: str = "auto",
+    device: str = "auto",
+    num_layers: int | None = None,
+    cache_dir: Path | None = None,
+) -> LoadedModel:
+    """Load a draft model for ``target``: with as many slots, each as long.
+
+    Raises ModelError, also where the two models' token ids mean different things.
+    """
+    draft = load(
+        spec,
+        dtype=dtype,
+        device=device,
+        num_slots=target.model.num_slots,
+        max_length=target.model.max_length,
+        num_layers=num_layers,
+        cache_dir=cache_dir,
+    )
+    if difference := target.tokenizer.difference(draft.tokenizer):
+        raise ModelError(
+            f"{draft.name} cannot draft for {target.name}, because {difference}; a draft model must "
+            "have the target's own tokenizer, as smaller models of one family do"
+        )
+    return draft
 
 
 def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None = None) -> str:
@@ -107,15 +142,33 @@ def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None
 
 
 def _read(
-    source: str, dtype: torch.dtype
+    source: str, dtype: torch.dtype, num_layers: int | None
 ) -> tuple[PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        if num_layers is not None:
+            _cut(model, num_layers)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"cannot load {source}: {_first_line(error)}") from error
     return model, tokenizer
+
+
+def _cut(model: PreTrainedModel, num_layers: int) -> None:
+    """Leave out all layers but the first ``num_layers``."""
+    config, body = model.config.get_text_config(), getattr(model, model.base_model_prefix)
+    whole = config.num_hidden_layers
+    if not 1 <= num_layers <= whole:
+        raise ModelError(f"the model has {whole} layers; it cannot be cut to {num_layers}")
+    if not isinstance(getattr(body, "layers", None), torch.nn.ModuleList):
+        raise ModelError(f"{type(model).__name__} cannot be cut: it has no list of layers")
+    body.layers = body.layers[:num_layers]
+    config.num_hidden_layers = num_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:num_layers]
 
 
 def _fetch_demo(cache: Path, report: Progress) -> Path:

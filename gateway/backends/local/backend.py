@@ -12,7 +12,6 @@ import torch
 
 from decoders.calibration import load_profile
 from decoders.cost import Cost, CostModel, EverythingPays
-from decoders.drafts.base import DraftSource
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
 from decoders.loader import DEMO, LoadedModel, Progress
@@ -27,6 +26,7 @@ from decoders.request import QueueFull as EngineQueueFull
 from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
+from gateway.backends.local.drafts import DraftSources, draft_options
 from gateway.backends.local.generation import LocalGeneration
 from gateway.errors import (
     BackendFailed,
@@ -58,6 +58,8 @@ class LocalBackend:
         *,
         name: str = "local",
         model: str = DEMO,
+        draft_model: str | None = None,
+        draft_layers: int | None = None,
         served_name: str | None = None,
         dtype: str = "auto",
         device: str = "auto",
@@ -70,6 +72,9 @@ class LocalBackend:
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
+
+        ``draft_model`` drafts for the source ``model``; of it, or of ``model`` itself where it is
+        not given, only the first ``draft_layers`` layers where that is.
 
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
@@ -88,6 +93,18 @@ class LocalBackend:
                 max_length=max_length,
                 cache_dir=folder,
             )
+            self._sources = DraftSources()
+            if draft_model is not None or draft_layers is not None:
+                given = draft_options(
+                    draft_model or model,
+                    draft_layers,
+                    self._loaded,
+                    dtype=dtype,
+                    device=device,
+                    cache=folder,
+                    timed=cost_model not in ("off", False),
+                )
+                self._sources = DraftSources(given)
             self._engine = Engine(
                 self._loaded.model,
                 self._loaded.tokenizer,
@@ -100,7 +117,6 @@ class LocalBackend:
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._function_words = FunctionWords(_pieces(self._loaded))
-        self._sources: dict[str, DraftSource] = {}
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
@@ -119,6 +135,10 @@ class LocalBackend:
             running=self._engine.num_running,
             queued=self._engine.num_waiting,
         )
+
+    def check(self, decision: Decision) -> None:
+        """Raise ConfigError when the decision's draft source cannot run here."""
+        self._mode(decision)
 
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Render the chat template and tokenize, off the event loop."""
@@ -187,7 +207,7 @@ class LocalBackend:
     def _mode(self, decision: Decision) -> RowMode:
         if decision.mode is Mode.STANDARD or decision.draft is None:
             return Standard()
-        source = self._source(decision.draft.source)
+        source = self._sources.get(decision.draft.source)
         count = decision.draft.num_speculative_tokens
         if decision.mode is Mode.SPECULATIVE:
             return Speculative(source, count)
@@ -197,11 +217,6 @@ class LocalBackend:
         if decision.max_entropy is not None:
             gates.append(EntropyGate(decision.max_entropy))
         return Hybrid(source, gates, count)
-
-    def _source(self, name: str) -> DraftSource:
-        if name not in self._sources:
-            self._sources[name] = extensions.load("draft_sources", name)()
-        return self._sources[name]
 
     def _verifier(self, decision: Decision) -> Verifier:
         """One for each choice: a lossy verifier keeps its choice's account.
