@@ -90,6 +90,7 @@ def _options() -> argparse.Namespace:
         "--layers", default="0,10,20,29", help="the target's layers that the student begins as"
     )
     parser.add_argument("--tokens", type=int, default=80_000, help="answer tokens to learn from")
+    parser.add_argument("--answer-minutes", type=float, default=6.0, help="of answers, at most")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=8.0, help="of teaching, at most")
     parser.add_argument("--rows", type=int, default=8, help="answers in one update")
@@ -139,7 +140,8 @@ def write_answers(options: argparse.Namespace, path: Path) -> list[Example]:
     running = []
     with _progress() as progress, path.open("a") as stream:
         task = progress.add_task("Answers (tokens)", total=options.tokens, completed=done)
-        while done < options.tokens:
+        end = time.monotonic() + 60 * options.answer_minutes
+        while done < options.tokens and time.monotonic() < end:
             while len(running) < SLOTS:
                 ids = loaded.tokenizer.encode_chat([{"role": "user", "content": next(source)}])
                 params = SamplingParams(
