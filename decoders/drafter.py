@@ -146,7 +146,7 @@ class Drafter:
             limit,
             sequence.num_output_tokens,
             ticket.noise,
-            partial(_process, ticket, self._vocab_size),
+            process=partial(_process, ticket, self._vocab_size),
         )
         context = GateContext(sequence.num_output_tokens, ticket.last_scores)
         price = None

@@ -50,7 +50,8 @@ class _Line:
     num_tokens: int
     """How many to draw."""
     drawn: list[int] = field(default_factory=list)
-    laws: list[Tensor] = field(default_factory=list)
+    scores: list[Tensor] = field(default_factory=list)
+    """[1, vocab] for each drawn token: what it was drawn from."""
 
     @property
     def num_unread(self) -> int:
@@ -68,15 +69,17 @@ class _Line:
         if not bool(scores.max() > -torch.inf):  # all is forbidden, or not a number
             self.num_tokens = len(self.drawn)
             return
-        noise = self.request.noise
-        self.drawn.append(noise.choose(scores, self.request.position + len(self.drawn))[0])
-        if not isinstance(noise, Greedy):
-            self.laws.append(noise.law(scores[0]))
+        position = self.request.position + len(self.drawn)
+        self.drawn.append(self.request.noise.choose(scores, position)[0])
+        self.scores.append(scores)
 
     def draft(self, source: str) -> Draft:
         """What has been drawn, with the numbers that it was drawn from."""
-        law = Dense(torch.stack(self.laws)) if self.laws else OneHot()
-        return Draft(tuple(self.drawn), source, law)
+        noise = self.request.noise
+        # At temperature 0 nothing was drawn, and a point mass says no more than the token itself.
+        if not self.drawn or isinstance(noise, Greedy):
+            return Draft(tuple(self.drawn), source, OneHot())
+        return Draft(tuple(self.drawn), source, Dense(noise.law(torch.cat(self.scores))))
 
 
 class ModelDraftSource:
