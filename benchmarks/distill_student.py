@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +38,14 @@ from decoders.drafts.base import DraftSource
 from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.loader import fetch, load, load_draft
+from decoders.loader import LoadedModel, fetch, load, load_draft
+from decoders.models.base import Row
 from decoders.modes import Speculative
 from decoders.params import SamplingParams
 from decoders.request import Request
 
 HERE = Path(__file__).parent
-SLOTS = 24
+SLOTS = 48
 MAX_ANSWER = 160
 TEMPERATURES = (0.8, 1.0)
 FEATURE_WEIGHT = 0.1
@@ -131,36 +133,65 @@ def write_answers(options: argparse.Namespace, path: Path) -> list[Example]:
     done = sum(len(example.token_ids) - example.num_prompt_tokens for example in examples)
     if done >= options.tokens:
         return examples
-    loaded = load(options.model, dtype="bfloat16", num_slots=SLOTS, max_length=512)
-    engine = Engine(loaded.model, loaded.tokenizer, max_queue=SLOTS)
-    source = prompts()
-    for _ in examples:
-        next(source)
-    number = len(examples)
-    running = []
+    writer = _Writer(load(options.model, dtype="bfloat16", num_slots=SLOTS, max_length=512))
+    source = itertools.islice(prompts(), len(examples), None)
+    end = time.monotonic() + 60 * options.answer_minutes
     with _progress() as progress, path.open("a") as stream:
         task = progress.add_task("Answers (tokens)", total=options.tokens, completed=done)
-        end = time.monotonic() + 60 * options.answer_minutes
         while done < options.tokens and time.monotonic() < end:
-            while len(running) < SLOTS:
-                ids = loaded.tokenizer.encode_chat([{"role": "user", "content": next(source)}])
-                params = SamplingParams(
-                    temperature=TEMPERATURES[number % len(TEMPERATURES)],
-                    seed=number,
-                    max_tokens=MAX_ANSWER,
-                )
-                running += engine.submit([Request(ids, params)])
-                number += 1
-            engine.step()
-            for ticket in [ticket for ticket in running if ticket.done.is_set()]:
-                running.remove(ticket)
-                example = Example(tuple(ticket.sequence.token_ids), len(ticket.request.prompt_ids))
+            for example in writer.step(source):
                 stream.write(json.dumps([example.num_prompt_tokens, example.token_ids]) + "\n")
                 stream.flush()
                 examples.append(example)
                 done += len(example.token_ids) - example.num_prompt_tokens
                 progress.update(task, completed=done)
     return examples
+
+
+class _Writer:
+    """Samples answers in every slot of a model at once.
+
+    The engine would do, but its promise of the same tokens for the same seed costs noise a token.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._model, self._tokenizer = loaded.model, loaded.tokenizer
+        self._random = torch.Generator().manual_seed(0)
+        self._rows: dict[int, tuple[int, list[int]]] = {}
+        self._unread: dict[int, int] = {}
+
+    @torch.inference_mode()
+    def step(self, source: Iterator[str]) -> list[Example]:
+        """One token more for every slot; the answers that it ends."""
+        for slot in set(range(self._model.num_slots)) - self._rows.keys():
+            chat = [{"role": "user", "content": next(source)}]
+            token_ids = self._tokenizer.encode_chat(chat)
+            self._rows[slot], self._unread[slot] = (len(token_ids), token_ids), len(token_ids)
+        slots = sorted(self._rows)
+        rows = []
+        for slot in slots:
+            _, token_ids = self._rows[slot]
+            start = len(token_ids) - self._unread[slot]
+            rows.append(Row(slot, start, tuple(token_ids[start:]), 1))
+            self._unread[slot] = 1
+        logits = self._model.forward(rows)
+        heat = torch.tensor([TEMPERATURES[slot % len(TEMPERATURES)] for slot in slots])
+        probs = (logits / heat.unsqueeze(1)).softmax(dim=-1)
+        drawn = probs.multinomial(1, generator=self._random).squeeze(1).tolist()
+        return [
+            example
+            for slot, token_id in zip(slots, drawn, strict=True)
+            if (example := self._append(slot, token_id))
+        ]
+
+    def _append(self, slot: int, token_id: int) -> Example | None:
+        num_prompt_tokens, token_ids = self._rows[slot]
+        token_ids.append(token_id)
+        ended = token_id in self._tokenizer.eos_ids
+        if not ended and len(token_ids) - num_prompt_tokens < MAX_ANSWER:
+            return None
+        del self._rows[slot]
+        return Example(tuple(token_ids), num_prompt_tokens)
 
 
 def _read(path: Path) -> list[Example]:
