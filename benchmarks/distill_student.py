@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name everybody knows
@@ -143,12 +144,19 @@ def write_answers(options: argparse.Namespace, path: Path) -> list[Example]:
         task = progress.add_task("Answers (tokens)", total=options.tokens, completed=done)
         while done < options.tokens and time.monotonic() < end:
             for example in writer.step(source):
-                stream.write(json.dumps([example.num_prompt_tokens, example.token_ids]) + "\n")
-                stream.flush()
+                _write(stream, example)
                 examples.append(example)
                 done += len(example.token_ids) - example.num_prompt_tokens
                 progress.update(task, completed=done)
+        for example in writer.begun():
+            _write(stream, example)
+            examples.append(example)
     return examples
+
+
+def _write(stream: TextIO, example: Example) -> None:
+    stream.write(json.dumps([example.num_prompt_tokens, example.token_ids]) + "\n")
+    stream.flush()
 
 
 class _Writer:
@@ -185,6 +193,14 @@ class _Writer:
             example
             for slot, token_id in zip(slots, drawn, strict=True)
             if (example := self._append(slot, token_id))
+        ]
+
+    def begun(self) -> list[Example]:
+        """What there is of the answers that are not at their end."""
+        return [
+            Example(tuple(token_ids), num_prompt_tokens)
+            for num_prompt_tokens, token_ids in self._rows.values()
+            if len(token_ids) > num_prompt_tokens
         ]
 
     def _append(self, slot: int, token_id: int) -> Example | None:
