@@ -58,8 +58,8 @@ class DraftSource(Protocol):
 
 
 @runtime_checkable
-class PricedDraftSource(DraftSource, Protocol):
-    """A draft source that computes for its drafts, so that it is asked only for what will pay."""
+class PricedDraftSource(Protocol):
+    """What a draft source has too that computes for its drafts: it is asked only for what will pay."""
 
     @property
     def name(self) -> str:
