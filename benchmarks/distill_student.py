@@ -39,9 +39,10 @@ from decoders.drafts.base import DraftSource
 from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.loader import LoadedModel, fetch, load, load_draft
+from decoders.loader import LoadedModel, fetch, load
 from decoders.models.base import Row
 from decoders.modes import Speculative
+from decoders.pairing import load_draft
 from decoders.params import SamplingParams
 from decoders.request import Request
 

@@ -14,8 +14,9 @@ from decoders.cost import CostModel
 from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
-from decoders.loader import load, load_draft
+from decoders.loader import load
 from decoders.modes import Hybrid, Speculative, Standard
+from decoders.pairing import load_draft
 from decoders.params import SamplingParams
 from decoders.request import Request
 

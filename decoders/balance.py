@@ -33,6 +33,8 @@ class Balance:
             if self._num_decoding
             else 0.0
         ) + sampled * profile.sampling_seconds
+        attended = sum(offer.num_cached for offer in offers if offer.decodes)
+        self._plain += attended * profile.context_seconds
 
     def best(self, chances: dict[int, list[float]]) -> dict[int, int]:
         """Draft tokens per row that maximise expected tokens / time; rows that win too little get none."""

@@ -44,6 +44,8 @@ class Why(StrEnum):
     """It does not pay; tried to learn whether it would again."""
     GATE = "gate"
     """A gate let no more stand."""
+    CONSTRAINT = "constraint"
+    """What follows may not be said."""
     NO_MATCH = "no_match"
     """The source had nothing to propose."""
     BEHIND = "behind"

@@ -1,7 +1,7 @@
 """The drafts of one step: sources propose, gates cut, the cost model has the last word.
 
 A source is somebody else's code and never needed for an answer: when one fails, its rows decode
-without a draft. How a draft is verified is not known here.
+without a draft. How a draft is verified is not done here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from torch import Tensor
 
 from decoders.acceptance import DraftKind
 from decoders.cost import Cost, Ruling, Why
-from decoders.draft import NO_DRAFT, Draft
+from decoders.draft import NO_DRAFT, Draft, OneHot
 from decoders.drafts.base import DraftRequest, DraftSource, PricedDraftSource
 from decoders.gates import GateContext
 from decoders.offer import Offer
 from decoders.price import Price
 from decoders.request import Ticket
 from decoders.sampling import process
+from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,16 @@ class Share:
     decodes: bool
     """Whether the step reaches the end of the sequence, so that it emits tokens."""
     draft: Draft = NO_DRAFT
+
+    @property
+    def num_scored(self) -> int:
+        """Tokens of the prompt whose probability the step tells; the emitted one is not among them."""
+        return len(self.new_ids) - self.decodes if self.ticket.scores_prompt else 0
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of logits that the step wants, the last ones of its tokens'."""
+        return self.num_scored + (len(self.draft) + 1 if self.decodes else 0)
 
 
 @dataclass(frozen=True)
@@ -102,23 +113,18 @@ class Drafter:
         return [_drafted(share, proposals, ruled[share.ticket.number]) for share in shares]
 
     def settle(self, share: Share, position: int, num_accepted: int, last_scores: Tensor) -> None:
-        """Pass on what became of a row's draft at output ``position``.
+        """Count what became of a row's draft at output ``position``, and let the cost model learn.
 
         ``last_scores`` [vocab] is what the row's last token was chosen from.
         """
         ticket, draft = share.ticket, share.draft
-        wanted = ticket.request.mode.source(position)
-        if wanted is None:
+        if ticket.request.mode.source(position) is None:
             return
         ticket.last_scores = last_scores.clone()
         if not len(draft):
             return
         ticket.stats.record_draft(draft.source, position, len(draft), num_accepted)
         self._cost.observe(_kind(ticket, draft), ticket.history, len(draft), num_accepted)
-        try:
-            wanted[0].observe(ticket.number, len(draft), num_accepted)
-        except Exception:  # noqa: BLE001 - logged: the tokens are emitted already
-            _log.exception("a draft source failed to observe")
 
     def forget(self, ticket: Ticket) -> None:
         """Tell the source that the sequence has ended."""
@@ -146,6 +152,7 @@ class Drafter:
             limit,
             sequence.num_output_tokens,
             ticket.noise,
+            _scope(ticket),
             process=partial(_process, ticket, self._vocab_size),
         )
         context = GateContext(sequence.num_output_tokens, ticket.last_scores)
@@ -190,7 +197,20 @@ def _gated(wish: _Wish, draft: Draft) -> _Proposal:
         reads_on = wish.price is not None and wish.price.num_behind > 1
         return _Proposal(NO_DRAFT, Why.BEHIND) if reads_on else _NO_MATCH
     admitted = wish.ticket.request.mode.admit(draft, wish.context)
-    return _Proposal(admitted, Why.GATE if len(admitted) < len(draft) else None)
+    possible = _possible(wish.ticket, admitted)
+    if len(possible) < len(admitted):
+        return _Proposal(possible, Why.CONSTRAINT)
+    return _Proposal(possible, Why.GATE if len(admitted) < len(draft) else None)
+
+
+def _possible(ticket: Ticket, draft: Draft) -> Draft:
+    """What the constraint lets stand of a draft that is judged as given; the rest would be rejected.
+
+    A drawn one stays whole: cut for its tokens it would no longer have its law.
+    """
+    if ticket.constraint is None or not isinstance(draft.law, OneHot):
+        return draft
+    return draft.first(ticket.constraint.count_allowed(draft.token_ids))
 
 
 def _drafted(share: Share, proposals: Mapping[int, _Proposal], ruling: Ruling) -> Share:
@@ -218,7 +238,12 @@ def _process(ticket: Ticket, vocab_size: int, logits: Tensor, drafted: Sequence[
     width = logits.shape[-1]
     if width < vocab_size:
         logits = torch.nn.functional.pad(logits, (0, vocab_size - width), value=-torch.inf)
-    return process(logits[:, :vocab_size], ticket.request.params, ticket.counts, drafted)
+    allowed = None
+    if ticket.constraint is not None:
+        rows = ticket.constraint.allowed(drafted)
+        allowed = None if rows is None else rows[-1:].to(logits.device)
+    logits = logits[:, :vocab_size]
+    return process(logits, ticket.request.params, ticket.counts, drafted, allowed)
 
 
 def _offer(share: Share, proposal: _Proposal | None, wish: _Wish | None) -> Offer:
@@ -226,6 +251,7 @@ def _offer(share: Share, proposal: _Proposal | None, wish: _Wish | None) -> Offe
     offer = Offer(
         num_tokens=len(share.new_ids),
         decodes=share.decodes,
+        num_cached=ticket.num_cached,
         samples=not ticket.request.params.greedy,
         history=ticket.history,
         num_remaining=ticket.sequence.num_remaining_tokens,
@@ -235,6 +261,12 @@ def _offer(share: Share, proposal: _Proposal | None, wish: _Wish | None) -> Offe
         return replace(offer, num_draft_tokens=wish.request.max_tokens, kind=kind, price=wish.price)
     draft = NO_DRAFT if proposal is None else proposal.draft
     return replace(offer, num_draft_tokens=len(draft), kind=_kind(ticket, draft))
+
+
+def _scope(ticket: Ticket) -> str | None:
+    """Whose ended answers the row may draft from: its own scope's, if they cannot bend its law."""
+    coupled = isinstance(ticket.request.verifier, CoupledVerifier)
+    return ticket.request.scope if coupled else None
 
 
 def _kind(ticket: Ticket, draft: Draft) -> DraftKind:

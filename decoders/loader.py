@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,11 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
-from decoders.models.adapt import adapt
+from decoders.measurements import MeasurementStore, machine
+from decoders.models.adapt import adapt, cut
 from decoders.models.base import LanguageModel, ModelError
+from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
+from decoders.models.linear import Linear
 from decoders.models.tokenizer import HFTokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -50,6 +53,8 @@ class LoadedModel:
     """When the files were made, in seconds since the epoch; 0 for a hub id."""
     fingerprint: str
     """Hash of the files' names, sizes and samples, the dtype and the library versions."""
+    dtype: str
+    """``float32``, ``bfloat16`` or ``float16``."""
 
 
 def load(
@@ -80,42 +85,23 @@ def load(
         vocab_size=wrapped.vocab_size,
         num_slots=num_slots,
         max_length=min(max_length, context),
+        choose=_kernel_choice(source, chosen, cache_dir),
     )
     created = int(Path(source).stat().st_mtime) if Path(source).is_dir() else 0
-    fingerprint = _fingerprint(source, chosen)
-    if num_layers is not None:
-        fingerprint += f"-first{num_layers}"
-    return LoadedModel(_name(spec), adapted, wrapped, created, fingerprint)
-
-
-def load_draft(
-    spec: str,
-    target: LoadedModel,
-    *,
-    dtype: str = "auto",
-    device: str = "auto",
-    num_layers: int | None = None,
-    cache_dir: Path | None = None,
-) -> LoadedModel:
-    """Load a draft model for ``target``: with as many slots, each as long.
-
-    Raises ModelError, also where the two models' token ids mean different things.
-    """
-    draft = load(
-        spec,
-        dtype=dtype,
-        device=device,
-        num_slots=target.model.num_slots,
-        max_length=target.model.max_length,
-        num_layers=num_layers,
-        cache_dir=cache_dir,
+    return LoadedModel(
+        name=_name(spec),
+        model=adapted,
+        tokenizer=wrapped,
+        created=created,
+        fingerprint=fingerprint(source, chosen)
+        + ("" if num_layers is None else f"-first{num_layers}"),
+        dtype=str(chosen).removeprefix("torch."),
     )
-    if difference := target.tokenizer.difference(draft.tokenizer):
-        raise ModelError(
-            f"{draft.name} cannot draft for {target.name}, because {difference}; a draft model must "
-            "have the target's own tokenizer, as smaller models of one family do"
-        )
-    return draft
+
+
+def measurements(cache_dir: Path | None = None) -> MeasurementStore:
+    """Where what was measured on this machine is kept."""
+    return MeasurementStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
 
 
 def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None = None) -> str:
@@ -149,26 +135,12 @@ def _read(
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
         if num_layers is not None:
-            _cut(model, num_layers)
+            cut(model, num_layers)
     except ModelError:
         raise
     except Exception as error:
         raise ModelError(f"cannot load {source}: {_first_line(error)}") from error
     return model, tokenizer
-
-
-def _cut(model: PreTrainedModel, num_layers: int) -> None:
-    """Leave out all layers but the first ``num_layers``."""
-    config, body = model.config.get_text_config(), getattr(model, model.base_model_prefix)
-    whole = config.num_hidden_layers
-    if not 1 <= num_layers <= whole:
-        raise ModelError(f"the model has {whole} layers; it cannot be cut to {num_layers}")
-    if not isinstance(getattr(body, "layers", None), torch.nn.ModuleList):
-        raise ModelError(f"{type(model).__name__} cannot be cut: it has no list of layers")
-    body.layers = body.layers[:num_layers]
-    config.num_hidden_layers = num_layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:num_layers]
 
 
 def _fetch_demo(cache: Path, report: Progress) -> Path:
@@ -259,6 +231,26 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     return _DTYPES[dtype]
 
 
+def _kernel_choice(
+    source: str, dtype: torch.dtype, cache_dir: Path | None
+) -> Callable[[Sequence[Linear]], KernelTable]:
+    """Kept, because another choice sums in another order: a restart should not change last bits."""
+
+    def choose(layers: Sequence[Linear]) -> KernelTable:
+        if not choice_matters(layers):
+            return KernelTable()
+        key = {
+            "machine": machine(),
+            "model": fingerprint(source, dtype),
+            "threads": str(torch.get_num_threads()),
+        }
+        return measurements(cache_dir).load_or_measure(
+            KERNELS, key, lambda: measure_kernels(layers)
+        )
+
+    return choose
+
+
 def _name(spec: str) -> str:
     if spec == DEMO:
         return _DEMO_NAME
@@ -269,7 +261,8 @@ def _on_disk(spec: str) -> bool:
     return Path(spec).expanduser().exists()
 
 
-def _fingerprint(source: str, dtype: torch.dtype) -> str:
+def fingerprint(source: str, dtype: torch.dtype) -> str:
+    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
     digest = hashlib.sha256(
         f"{dtype} torch {torch.__version__} {transformers.__version__}".encode()
     )

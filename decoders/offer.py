@@ -19,6 +19,8 @@ class Offer:
     """Tokens that must be computed whatever becomes of the draft."""
     decodes: bool = True
     """Whether the row emits in this step."""
+    num_cached: int = 0
+    """Tokens that it attends to besides its own."""
     num_draft_tokens: int = 0
     """Proposed already, or, where they have a price, as many as the row might have."""
     kind: DraftKind = DraftKind("")

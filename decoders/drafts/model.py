@@ -136,9 +136,6 @@ class ModelDraftSource:
             for request in requests
         ]
 
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Nothing: what was accepted shows in the sequence."""
-
     def forget(self, sequence_id: int) -> None:
         """Free the sequence's slot."""
         memory = self._memories.pop(sequence_id, None)

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from decoders.models.base import LanguageModel, ModelError, Row
 from decoders.models.fused import FusedModel, fits
 from decoders.models.hf import HFModel, refuse_unsupported
+from decoders.models.kernels import KernelChoice, plain_kernels
 
 _log = logging.getLogger(__name__)
 # Rounding between two orders of the same sums stays well below these; a wrong mask does not.
@@ -21,9 +22,16 @@ _CHECKED_TOKENS = 24
 
 
 def adapt(
-    model: PreTrainedModel, *, vocab_size: int, num_slots: int, max_length: int
+    model: PreTrainedModel,
+    *,
+    vocab_size: int,
+    num_slots: int,
+    max_length: int,
+    choose: KernelChoice = plain_kernels,
 ) -> LanguageModel:
     """``model`` on a slot cache: written out where it has the shape of Llama, else as it is.
+
+    ``choose`` says which kernels a written-out model uses.
 
     Raises ModelError for a model that could not be served exactly, with the reason.
     """
@@ -37,7 +45,11 @@ def adapt(
     if fits(model):
         try:
             fused = FusedModel(
-                model, vocab_size=vocab_size, num_slots=num_slots, max_length=max_length
+                model,
+                vocab_size=vocab_size,
+                num_slots=num_slots,
+                max_length=max_length,
+                choose=choose,
             )
             _check(fused, model, token_ids, expected)
         except (ModelError, AttributeError, RuntimeError) as error:
@@ -48,6 +60,20 @@ def adapt(
     served = HFModel(model, vocab_size=vocab_size, num_slots=num_slots, max_length=max_length)
     _check(served, model, token_ids, expected)
     return served
+
+
+def cut(model: PreTrainedModel, num_layers: int) -> None:
+    """Leave out all layers but the first ``num_layers``."""
+    config, body = model.config.get_text_config(), getattr(model, model.base_model_prefix)
+    whole = config.num_hidden_layers
+    if not 1 <= num_layers <= whole:
+        raise ModelError(f"the model has {whole} layers; it cannot be cut to {num_layers}")
+    if not isinstance(getattr(body, "layers", None), torch.nn.ModuleList):
+        raise ModelError(f"{type(model).__name__} cannot be cut: it has no list of layers")
+    body.layers = body.layers[:num_layers]
+    config.num_hidden_layers = num_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:num_layers]
 
 
 def reference_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:

@@ -24,6 +24,7 @@ async def readyz(
     body = {
         "status": "ready" if status.ready else "not_ready",
         "policy": {"name": status.policy, "hash": status.policy_hash},
+        "warnings": status.warnings,
         "backends": status.backends,
     }
     return Response(

@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -22,9 +23,10 @@ from gateway.errors import InvalidRequest
 from gateway.types import (
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
+    Grammar,
     Job,
     Message,
     Mode,
@@ -83,6 +85,12 @@ class Answer:
 @click.option("--num-speculative-tokens", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--standard-first", type=click.IntRange(0), default=10, show_default=True)
 @click.option("--content-tokens", is_flag=True, help="Hybrid: decode content tokens undrafted.")
+@click.option(
+    "--json-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the JSON schema that the answer is held to.",
+)
+@click.option("--regex", help="The pattern that the whole answer is held to.")
 @click.option("--system", help="A system message before the prompt.")
 @click.option("--model", help="A folder, a .gguf file, a hub id, or demo.")
 @click.option(
@@ -109,6 +117,8 @@ def generate(
     num_speculative_tokens: int,
     standard_first: int,
     content_tokens: bool,
+    json_schema: Path | None,
+    regex: str | None,
     system: str | None,
     model: str | None,
     draft_source: str,
@@ -131,12 +141,13 @@ def generate(
             max_tokens=max_tokens,
             seed=secrets.randbits(31) if seed is None else seed,
         ),
+        grammar=_grammar(json_schema, regex),
     )
     hybrid = {
         "standard_first": standard_first,
         "content_tokens": Mode.STANDARD if content_tokens else Mode.SPECULATIVE,
     }
-    draft = Draft(draft_source, num_speculative_tokens)
+    draft = DraftSetting(draft_source, num_speculative_tokens)
     given = {"model": model, "draft_model": draft_model, "draft_layers": draft_layers}
     decisions = [
         _decision(wanted, draft, hybrid) for wanted in (list(Mode) if compare else [Mode(mode)])
@@ -146,7 +157,16 @@ def generate(
     _show(answers, request.sampling.seed, as_json=as_json, compare=compare)
 
 
-def _decision(mode: Mode, draft: Draft, hybrid: dict[str, Any]) -> Decision:
+def _grammar(json_schema: Path | None, regex: str | None) -> Grammar | None:
+    if json_schema is not None and regex is not None:
+        raise InvalidRequest("--json-schema and --regex both say what the answer may be; give one.")
+    if json_schema is not None:
+        source = json_schema.read_text(encoding="utf-8", errors="replace")
+        return Grammar("json_schema", source, "--json-schema")
+    return None if regex is None else Grammar("regex", regex, "--regex")
+
+
+def _decision(mode: Mode, draft: DraftSetting, hybrid: dict[str, Any]) -> Decision:
     return Decision(
         mode=mode,
         rule="command-line",

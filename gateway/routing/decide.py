@@ -23,7 +23,7 @@ from gateway.types import (
     Caller,
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Mode,
     RuleTrace,
     Signals,
@@ -134,7 +134,7 @@ def _answer_wish(
         granted = msgspec.structs.replace(
             chosen,
             mode=wish,
-            draft=chosen.draft or Draft(),
+            draft=chosen.draft or DraftSetting(),
             standard_first=WISHED_STANDARD_FIRST if wish is Mode.HYBRID else 0,
             content_tokens=Mode.SPECULATIVE,
         )

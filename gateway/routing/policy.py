@@ -17,7 +17,7 @@ from gateway.routing.checks import Known, problems
 from gateway.routing.conditions import Test, compile_when, signals_read
 from gateway.routing.schema import Decide, PolicyEntry, RuleEntry
 from gateway.routing.when import When
-from gateway.types import SHORT_HASH_LENGTH, Decision, Draft, Mode, RuleTrace, SamplingLimits
+from gateway.types import SHORT_HASH_LENGTH, Decision, DraftSetting, Mode, RuleTrace, SamplingLimits
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,9 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
     draft = None
     if decide.mode is not Mode.STANDARD:
         chosen = decide.draft
-        draft = Draft(chosen.source, chosen.num_speculative_tokens) if chosen else Draft()
+        draft = (
+            DraftSetting(chosen.source, chosen.num_speculative_tokens) if chosen else DraftSetting()
+        )
     return Decision(
         mode=decide.mode,
         rule=rule,

@@ -4,8 +4,8 @@ import pytest
 
 from decoders.drafts.model import ModelDraftSource
 from decoders.engine import Engine
-from decoders.loader import load_draft
 from decoders.modes import Speculative, Standard
+from decoders.pairing import load_draft
 from decoders.params import SamplingParams
 from decoders.request import Request
 from gateway import config

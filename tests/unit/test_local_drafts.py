@@ -5,14 +5,15 @@ import shutil
 
 import pytest
 
-from decoders.loader import load, load_draft
+from decoders.loader import load
 from decoders.models.base import ModelError
+from decoders.pairing import load_draft
 from gateway import extensions
 from gateway.backends.local import LocalBackend
 from gateway.errors import ConfigError
 from gateway.plugin import check
 from gateway.routing.policy import parse_policy
-from gateway.types import ChatRequest, Decision, Draft, Job, Message, Mode, Sampling
+from gateway.types import ChatRequest, Decision, DraftSetting, Job, Message, Mode, Sampling
 
 POLICY = """\
 version: 1
@@ -24,7 +25,7 @@ rules:
     decide: {mode: speculative, draft: {source: model, num_speculative_tokens: 3}}
 """
 DRAFTED = Decision(
-    mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=Draft("model", 3)
+    mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=DraftSetting("model", 3)
 )
 STANDARD = Decision(mode=Mode.STANDARD, rule="r", policy="p", policy_hash="h")
 
