@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway import config, extensions
-from gateway.backends.base import Backend
+from gateway.backends.base import Backend, Checker
 from gateway.cli.models import fetch_models
 from gateway.config import BackendConfig
 from gateway.errors import InvalidRequest
@@ -187,6 +187,9 @@ async def _run(
 ) -> list[Answer]:
     backend = await asyncio.to_thread(_load, given, audit)
     try:
+        if isinstance(backend, Checker):
+            for decision in decisions:
+                backend.check(decision)
         return [await _answer(backend, request, decision, stream) for decision in decisions]
     finally:
         await backend.aclose()

@@ -60,7 +60,7 @@ def drafted(noise, law, mode, k, params):
         counts = TokenCounts(PROMPT, (), VOCAB, torch.device("cpu"))
         return process(logits, row, counts, drafted)
 
-    (draft,) = source(law).propose([DraftRequest(0, PROMPT, k, 0, noise, processed)])
+    (draft,) = source(law).propose([DraftRequest(0, PROMPT, k, 0, noise, process=processed)])
     return mode.admit(draft, GateContext(3, torch.tensor([2.0, 1.0, 0.0])))
 
 

@@ -198,7 +198,7 @@ def test_the_rows_processors_apply_to_the_draft_model_too(params):
 def test_where_nothing_is_allowed_nothing_is_drawn():
     source = ModelDraftSource(table())
     request = DraftRequest(
-        0, [0, 1], 3, 0, GumbelNoise(1), lambda logits, drafted: logits - torch.inf
+        0, [0, 1], 3, 0, GumbelNoise(1), process=lambda logits, drafted: logits - torch.inf
     )
 
     assert len(source.propose([request])[0]) == 0
@@ -332,7 +332,7 @@ def test_a_transformers_draft_is_that_of_a_pass_without_a_cache(cut, tiny_model,
                 draw.randrange(1, 4),
                 len(rows[i]),
                 noises[i],
-                lambda logits, drafted: process(logits, params, None, drafted),
+                process=lambda logits, drafted: process(logits, params, None, drafted),
             )
             for i in range(2)
         ]
