@@ -8,6 +8,7 @@ import pytest
 from decoders.loader import load
 from decoders.models.base import ModelError
 from decoders.pairing import load_draft
+from decoders.profile import Profile
 from gateway import extensions
 from gateway.backends.local import LocalBackend
 from gateway.errors import ConfigError
@@ -73,7 +74,18 @@ async def test_a_rule_that_names_the_draft_model_gets_its_drafts(
         assert accepted == proposed
 
 
-async def test_the_draft_model_is_timed_where_the_cost_model_weighs_it(tiny_model, tmp_path):
+async def test_the_draft_model_is_timed_where_the_cost_model_weighs_it(
+    tiny_model, tmp_path, monkeypatch
+):
+    timed = []
+
+    def measure(loaded, cache_dir):
+        timed.append(loaded.fingerprint)
+        return Profile({(1, 1): 0.001})
+
+    monkeypatch.setattr("gateway.backends.local.drafts.load_profile", measure)
+    build(tiny_model, tmp_path, draft_layers=1)._engine.stop()
+    assert timed == []
     backend = LocalBackend(
         model=str(tiny_model), device="cpu", num_slots=1, cache=str(tmp_path), draft_layers=1
     )
@@ -82,7 +94,7 @@ async def test_the_draft_model_is_timed_where_the_cost_model_weighs_it(tiny_mode
     finally:
         await backend.aclose()
 
-    assert len(list((tmp_path / "profiles").iterdir())) == 2
+    assert [name.partition("-")[2] for name in timed] == ["first1"]
     assert generation.execution.why_k
 
 
