@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from decoders.draft import Draft
+from decoders.noise import Greedy, Noise
 from decoders.price import Price
-from decoders.sampling import Greedy, Noise
 
 Processors = Callable[[Tensor, Sequence[int]], Tensor]
 """From the logits [1, vocab] of a draft model, after the draft tokens given beside them, to scores

@@ -16,9 +16,9 @@ from torch import Tensor
 from decoders.draft import NO_DRAFT, Dense, Draft, OneHot
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import LanguageModel, Row
+from decoders.noise import Greedy
 from decoders.price import FREE, Price
 from decoders.profile import Profile
-from decoders.sampling import Greedy
 
 
 @dataclass

@@ -13,9 +13,10 @@ from decoders.drafts.base import DraftRequest
 from decoders.drafts.model import ModelDraftSource
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative
+from decoders.noise import Greedy
 from decoders.params import SamplingParams
 from decoders.profile import Profile
-from decoders.sampling import Greedy, TokenCounts, process
+from decoders.sampling import TokenCounts, process
 from decoders.testing import TableModel
 from decoders.verifiers.coupled import CoupledVerifier
 from decoders.verifiers.rejection import RejectionVerifier

@@ -1,71 +1,39 @@
-"""``draftgate generate`` with a draft model."""
+"""What ``draftgate generate`` makes of its options, before any model is loaded."""
 
-import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import main
+from gateway.cli.generate import _grammar, generate
+from gateway.errors import InvalidRequest
+from gateway.types import Grammar
 
 
-@pytest.fixture
-def generate(tiny_model, tmp_path, monkeypatch):
-    config = tmp_path / "draftgate.yaml"
-    config.write_text(
-        "backends:\n  local:\n    type: local\n"
-        "    options: {device: cpu, max_length: 96, num_slots: 1, cost_model: 'off'}\n"
-    )
-    monkeypatch.setenv("DRAFTGATE_CONFIG", str(config))
-    monkeypatch.setenv("DRAFTGATE_CACHE", str(tmp_path))
-    common = [
-        "generate",
-        "Say it.",
-        "--model",
-        str(tiny_model),
-        "--max-tokens",
-        "12",
-        "--seed",
-        "3",
-    ]
+def test_a_schema_comes_from_a_file_and_a_pattern_from_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "integer"}')
 
-    def run(*options):
-        return CliRunner().invoke(main, [*common, *options])
-
-    return run
+    assert _grammar(path, None) == Grammar("json_schema", '{"type": "integer"}', "--json-schema")
+    assert _grammar(None, "a|é") == Grammar("regex", "a|é", "--regex")
+    assert _grammar(None, None) is None
 
 
-def test_it_drafts_with_the_models_own_first_layers(generate):
-    result = generate("--compare", "--json", "--draft-source", "model", "--draft-layers", "1")
-    document = json.loads(result.stdout.splitlines()[-1])
+def test_only_one_of_them_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text("{}")
 
-    assert result.exit_code == 0
-    assert document["tokens_equal"]
-    standard, speculative, _ = document["runs"]
-    assert standard["draft_tokens_proposed"] == 0
-    assert speculative["draft_tokens_proposed"] > 0
-
-
-def test_a_draft_model_that_is_the_model_itself_is_always_right(generate, tiny_model):
-    result = generate(
-        "--mode",
-        "speculative",
-        "--json",
-        "--draft-source",
-        "model",
-        "--draft-model",
-        str(tiny_model),
-        "--num-speculative-tokens",
-        "3",
-    )
-    document = json.loads(result.stdout.splitlines()[-1])
-
-    assert document["draft_tokens_accepted"] == document["draft_tokens_proposed"] > 0
-    assert document["mean_acceptance_length"] > 2
+    with pytest.raises(InvalidRequest, match="give one"):
+        CliRunner().invoke(
+            generate,
+            ["Hi.", "--regex", "a", "--json-schema", str(path)],
+            standalone_mode=False,
+            catch_exceptions=False,
+        )
 
 
-def test_without_a_draft_model_it_says_how_to_give_one(generate):
-    result = generate("--mode", "speculative", "--draft-source", "model")
+def test_a_schema_that_is_not_there_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+    result = CliRunner().invoke(generate, ["Hi.", "--json-schema", str(tmp_path / "none.json")])
 
     assert result.exit_code == 2
-    assert "the draft source 'model' needs a draft model" in result.output
-    assert "draft_layers" in result.output
+    assert "does not exist" in result.output

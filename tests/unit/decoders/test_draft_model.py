@@ -15,11 +15,12 @@ from decoders.gates import EntropyGate, StandardFirst
 from decoders.loader import load
 from decoders.models.base import Row
 from decoders.modes import Hybrid, Speculative, Standard
+from decoders.noise import Greedy, GumbelNoise
 from decoders.params import SamplingParams
 from decoders.price import Price
 from decoders.profile import Profile
 from decoders.request import Request
-from decoders.sampling import Greedy, GumbelNoise, process
+from decoders.sampling import process
 from decoders.testing import TableModel
 from decoders.verifiers.rejection import RejectionVerifier
 from tests.decoding import ALPHABET, choosing, drain, make_engine, make_request
