@@ -11,10 +11,12 @@ Useful alone::
 
 from decoders.calibration import load_profile
 from decoders.cost import CostModel
+from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
 from decoders.loader import load
 from decoders.modes import Hybrid, Speculative, Standard
+from decoders.pairing import load_draft
 from decoders.params import SamplingParams
 from decoders.request import Request
 
@@ -22,11 +24,13 @@ __all__ = [
     "CostModel",
     "Engine",
     "Hybrid",
+    "ModelDraftSource",
     "Request",
     "SamplingParams",
     "Speculative",
     "Standard",
     "SuffixDraftSource",
     "load",
+    "load_draft",
     "load_profile",
 ]

@@ -1,22 +1,23 @@
 """How many draft tokens are worth their time: expected tokens against the measured cost of a step.
 
 A draft token joins the step while the step then emits more tokens per second. The time of a step
-depends on the tokens of all its rows, so under load the number falls to 0 by itself. None of this
-can change a token; it knows no model, no source and no text.
+depends on the tokens of all its rows, so under load the number falls to 0 by itself. A draft that a
+model has to draw is ruled on before it is drawn, with the time of drawing in the balance. None of
+this can change a token; it knows no model, no source and no text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from decoders.acceptance import Acceptance, DraftKind, History, survivals
+from decoders.balance import Balance
+from decoders.offer import Offer
 from decoders.profile import Profile
 
-HYSTERESIS = 0.04
-"""Tokens a step that a row's draft must promise beyond what it costs."""
 MAX_LOSS = 0.02
 """Share of its standard speed that a domain may lose to drafts of one source."""
 _CREDIT = 2.0
@@ -47,25 +48,10 @@ class Why(StrEnum):
     """What follows may not be said."""
     NO_MATCH = "no_match"
     """The source had nothing to propose."""
+    BEHIND = "behind"
+    """The draft model is still reading what is there."""
     END = "end"
     """The answer has no room for a draft."""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """One row's part of the next step, before its draft is cut."""
-
-    num_tokens: int = 1
-    """Tokens that must be computed whatever becomes of the draft."""
-    decodes: bool = True
-    """Whether the row emits in this step."""
-    num_cached: int = 0
-    """Tokens that it attends to besides its own."""
-    num_draft_tokens: int = 0
-    kind: DraftKind = DraftKind("")
-    samples: bool = False
-    """Whether its tokens are chosen with noise, which takes time too."""
-    history: History = field(default_factory=History)
 
 
 @dataclass(frozen=True)
@@ -80,7 +66,10 @@ class Cost(Protocol):
     """Decides between proposing and computing."""
 
     def admit(self, offers: Sequence[Offer]) -> list[Ruling]:
-        """One ruling for each row of a step. May depend on nothing that the step will draw."""
+        """One ruling for each row of a step. May depend on nothing that the step will draw.
+
+        A row whose draft has a price is then asked for as many tokens as the ruling says.
+        """
         ...
 
     def observe(self, kind: DraftKind, history: History, proposed: int, accepted: int) -> None:
@@ -116,7 +105,7 @@ class CostModel:
 
     def admit(self, offers: Sequence[Offer]) -> list[Ruling]:
         """One ruling for each row of a step."""
-        step = _Step(self._profile, offers)
+        step = Balance(self._profile, offers)
         for offer in offers:
             if offer.num_draft_tokens:
                 self._earn(offer.kind, MAX_LOSS)
@@ -165,17 +154,18 @@ class CostModel:
         history.cooldown -= 1
         return offer.num_draft_tokens > 0
 
-    def _rule(self, offer: Offer, count: int, step: _Step) -> Ruling:
+    def _rule(self, offer: Offer, count: int, step: Balance) -> Ruling:
         if self._frozen or not offer.num_draft_tokens:
             return Ruling(count, _cut(count, offer))
         why = _cut(count, offer)
         if not count and self._explores(offer.kind):
             count, why = 1, Why.EXPLORE
-        credit = self._credit.get(_account(offer.kind), _CREDIT)
+        credit = self._credit.get(_account(offer.kind), _CREDIT) - step.reading(offer)
         price = step.price(offer)
-        if count * price > credit:
-            count, why = int(credit / price), Why.BUDGET
-        self._earn(offer.kind, -count * price)
+        if count and count * price > credit:
+            count, why = max(int(credit / price), 0) if price else 0, Why.BUDGET
+        if count:
+            self._earn(offer.kind, -step.due(offer, count))
         return Ruling(count, why)
 
     def _explores(self, kind: DraftKind) -> bool:
@@ -189,65 +179,6 @@ class CostModel:
         account = _account(kind)
         credit = self._credit.get(account, _CREDIT) + tokens
         self._credit[account] = min(credit, _MAX_CREDIT)
-
-
-class _Step:
-    """The time of one step as draft tokens join it."""
-
-    def __init__(self, profile: Profile, offers: Sequence[Offer]) -> None:
-        self._profile = profile
-        self._offers = offers
-        self._num_rows = len(offers)
-        self._num_tokens = sum(offer.num_tokens for offer in offers)
-        self._num_decoding = sum(offer.decodes for offer in offers)
-        self._num_admitted = 0
-        sampled = sum(offer.decodes and offer.samples for offer in offers)
-        # Prefill that shares the step would be paid anyway, so it is no part of what a token costs.
-        self._plain = (
-            profile.forward_seconds(self._num_decoding, self._num_decoding)
-            if self._num_decoding
-            else 0.0
-        ) + sampled * profile.sampling_seconds
-        attended = sum(offer.num_cached for offer in offers if offer.decodes)
-        self._plain += attended * profile.context_seconds
-
-    def best(self, chances: dict[int, list[float]]) -> dict[int, int]:
-        """Draft tokens per row that maximise expected tokens / time; rows that win too little get none."""
-        ranked = sorted(
-            ((chance, i, k) for i, row in chances.items() for k, chance in enumerate(row)),
-            key=lambda entry: (-entry[0], entry[1], entry[2]),
-        )
-        best_rate = self._num_decoding / self._plain if self._plain else 0.0
-        tokens, sampling, size = float(self._num_decoding), 0.0, 0
-        for count, (chance, i, _) in enumerate(ranked, 1):
-            tokens += chance
-            sampling += self._sampling(self._offers[i])
-            rate = tokens / (self._plain + self._added(count) + sampling)
-            if rate > best_rate:
-                best_rate, size = rate, count
-        self._num_admitted = size
-        counts: dict[int, int] = {}
-        for _, i, _ in ranked[:size]:
-            counts[i] = counts.get(i, 0) + 1
-        return {
-            i: count
-            for i, count in counts.items()
-            if sum(chances[i][:count]) - count * self.price(self._offers[i]) >= HYSTERESIS
-        }
-
-    def price(self, offer: Offer) -> float:
-        """What one draft token of this row costs, in tokens that its time would have decoded."""
-        count = max(self._num_admitted, 1)
-        seconds = self._added(count) / count + self._sampling(offer)
-        return seconds * self._num_decoding / self._plain if self._plain else 0.0
-
-    def _added(self, count: int) -> float:
-        """Seconds that ``count`` draft tokens add to the pass."""
-        before = self._profile.forward_seconds(self._num_rows, self._num_tokens)
-        return self._profile.forward_seconds(self._num_rows, self._num_tokens + count) - before
-
-    def _sampling(self, offer: Offer) -> float:
-        return self._profile.sampling_seconds if offer.samples else 0.0
 
 
 def _cut(count: int, offer: Offer) -> Why:

@@ -52,6 +52,13 @@ class GateContext:
 class Gate(Protocol):
     """Says how much of a draft may stand."""
 
+    def opens(self, context: GateContext) -> bool:
+        """Whether any draft may stand here: False only if `admit` then allows none, whatever it is.
+
+        Asked before a draft is drawn that costs time.
+        """
+        ...
+
     def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
         """How many of the draft's first tokens are allowed.
 
@@ -68,9 +75,13 @@ class StandardFirst:
             raise ValueError(f"standard_first must be at least 0, not {count}")
         self._count = count
 
+    def opens(self, context: GateContext) -> bool:
+        """From that position on."""
+        return context.position >= self._count
+
     def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
         """All or nothing: a draft is never moved to a later position."""
-        return len(token_ids) if context.position >= self._count else 0
+        return len(token_ids) if self.opens(context) else 0
 
 
 class EntropyGate:
@@ -81,10 +92,14 @@ class EntropyGate:
             raise ValueError(f"max_entropy must be a number above 0, not {bound}")
         self._bound = bound
 
-    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
-        """All or nothing; nothing before the first token."""
+    def opens(self, context: GateContext) -> bool:
+        """Not before the first token."""
         last = context.last_entropy
-        return len(token_ids) if last is not None and last <= self._bound else 0
+        return last is not None and last <= self._bound
+
+    def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
+        """All or nothing."""
+        return len(token_ids) if self.opens(context) else 0
 
 
 class FunctionWords:
@@ -125,6 +140,10 @@ class ContentTokens:
 
     def __init__(self, function_words: FunctionWords) -> None:
         self._function_words = function_words
+
+    def opens(self, context: GateContext) -> bool:
+        """Always: the tokens decide."""
+        return True
 
     def admit(self, context: GateContext, token_ids: Sequence[int]) -> int:
         """The length of the draft's leading run of function words and punctuation."""

@@ -22,7 +22,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
 from decoders.measurements import MeasurementStore, machine
-from decoders.models.adapt import adapt
+from decoders.models.adapt import adapt, cut
 from decoders.models.base import LanguageModel, ModelError
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
 from decoders.models.linear import Linear
@@ -64,18 +64,20 @@ def load(
     device: str = "auto",
     num_slots: int = 8,
     max_length: int = 4096,
+    num_layers: int | None = None,
     cache_dir: Path | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
     """Load ``spec``: a folder, a ``.gguf`` file, a hub id such as ``org/name``, or ``demo``.
 
     ``auto`` is bfloat16 on CUDA and float32 on CPU. ``max_length`` is cut to the model's context.
+    ``num_layers`` leaves out all but the first layers, which gives a draft model for the whole one.
     Raises ModelError with what is wrong and how to mend it.
     """
     target = _device(device)
     source = fetch(spec, cache_dir=cache_dir, progress=progress)
     chosen = _dtype(dtype, target)
-    model, tokenizer = _read(source, chosen)
+    model, tokenizer = _read(source, chosen, num_layers)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
     adapted = adapt(
@@ -91,7 +93,8 @@ def load(
         model=adapted,
         tokenizer=wrapped,
         created=created,
-        fingerprint=fingerprint(source, chosen),
+        fingerprint=fingerprint(source, chosen)
+        + ("" if num_layers is None else f"-first{num_layers}"),
         dtype=str(chosen).removeprefix("torch."),
     )
 
@@ -125,12 +128,16 @@ def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None
 
 
 def _read(
-    source: str, dtype: torch.dtype
+    source: str, dtype: torch.dtype, num_layers: int | None
 ) -> tuple[PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        if num_layers is not None:
+            cut(model, num_layers)
+    except ModelError:
+        raise
     except Exception as error:
         raise ModelError(f"cannot load {source}: {_first_line(error)}") from error
     return model, tokenizer

@@ -22,6 +22,10 @@ class Mode(Protocol):
         """Which source to ask at output ``position``, and for at most how many tokens; None for none."""
         ...
 
+    def opens(self, context: GateContext) -> bool:
+        """Whether a draft might stand, as far as it can be told before there is one."""
+        ...
+
     def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The part of a draft that stands."""
         ...
@@ -35,6 +39,10 @@ class Standard:
     def source(self, position: int) -> tuple[DraftSource, int] | None:
         """None, at every position."""
         return None
+
+    def opens(self, context: GateContext) -> bool:
+        """Never."""
+        return False
 
     def admit(self, draft: Draft, context: GateContext) -> Draft:
         """Nothing."""
@@ -58,6 +66,10 @@ class Speculative:
         """The source, at every position."""
         return self._source, self._num_speculative_tokens
 
+    def opens(self, context: GateContext) -> bool:
+        """Always."""
+        return True
+
     def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The whole draft."""
         return draft
@@ -77,6 +89,10 @@ class Hybrid:
     def source(self, position: int) -> tuple[DraftSource, int] | None:
         """The source, at every position: gates judge drafts, and its index must see every token."""
         return self._speculative.source(position)
+
+    def opens(self, context: GateContext) -> bool:
+        """Where every gate does."""
+        return all(gate.opens(context) for gate in self._gates)
 
     def admit(self, draft: Draft, context: GateContext) -> Draft:
         """The longest first part that every gate admits.

@@ -7,7 +7,7 @@ command group, and must touch no other setting of its host.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import entry_points
 from typing import NamedTuple
@@ -21,13 +21,14 @@ from gateway import extensions
 from gateway.api import build_router
 from gateway.audit.query import DecisionReader
 from gateway.audit.store import DecisionStore
-from gateway.backends.base import Backend
+from gateway.backends.base import Backend, Checker
 from gateway.classification.base import classify
 from gateway.config import GatewayConfig, complete, load
-from gateway.errors import ConfigError, Unavailable
+from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.keeper import PolicyKeeper, summary
 from gateway.log import build_log
 from gateway.routing.active import ActivePolicy
+from gateway.routing.policy import Policy
 from gateway.routing.vetting import Vetting
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
@@ -102,6 +103,21 @@ class Running(NamedTuple):
     keeper: PolicyKeeper
 
 
+def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
+    """Raise ConfigError for the first decision of ``policy`` that a backend in reach cannot obey."""
+    for decision in policy.decisions:
+        for name, backend in backends.items():
+            if decision.backend not in (None, name) or not isinstance(backend, Checker):
+                continue
+            try:
+                backend.check(decision)
+            except ConfigError as error:
+                place = f"{policy.path}: rule {decision.rule!r} on backend {name!r}"
+                raise ConfigError(
+                    [Problem(p.message, path=place, hint=p.hint) for p in error.problems]
+                ) from error
+
+
 @asynccontextmanager
 async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     """A `Gateway` built from ``config`` and the keeper of its policy, closed at the end.
@@ -136,6 +152,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             )
             started.push_async_callback(backend.aclose)
             backends[name] = backend
+        check(active.current, backends)
         models = (model.id for backend in backends.values() for model in backend.models)
         telemetry = Telemetry(models, log=log)
         keeper = PolicyKeeper(

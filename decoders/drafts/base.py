@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
 
 from decoders.draft import Draft
 from decoders.noise import Greedy, Noise
+from decoders.price import Price
+
+Processors = Callable[[Tensor, Sequence[int]], Tensor]
+"""From the logits [1, vocab] of a draft model, after the draft tokens given beside them, to scores
+[1, vocab of the target]."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,9 @@ class DraftRequest:
     """Whose ended sequences the draft may depend on too; None: nobody's. Given where no draft can
     move what is emitted: an ended answer has met the coins that another verifier would judge with
     when its seed comes again."""
+    process: Processors = lambda logits, drafted: logits
+    """Does to a draft model's logits what is done to the target's. A draft that is drawn without
+    is no less exact, only accepted less often."""
 
 
 class DraftSource(Protocol):
@@ -45,4 +55,18 @@ class DraftSource(Protocol):
 
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended; free what is kept for it."""
+        ...
+
+
+@runtime_checkable
+class PricedDraftSource(Protocol):
+    """What a draft source has too that computes for its drafts: it is asked only for what will pay."""
+
+    @property
+    def name(self) -> str:
+        """The `source` of its drafts."""
+        ...
+
+    def price(self, request: DraftRequest) -> Price | None:
+        """What a draft would cost; None where there can be none now. Computes nothing."""
         ...

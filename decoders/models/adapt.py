@@ -62,6 +62,20 @@ def adapt(
     return served
 
 
+def cut(model: PreTrainedModel, num_layers: int) -> None:
+    """Leave out all layers but the first ``num_layers``."""
+    config, body = model.config.get_text_config(), getattr(model, model.base_model_prefix)
+    whole = config.num_hidden_layers
+    if not 1 <= num_layers <= whole:
+        raise ModelError(f"the model has {whole} layers; it cannot be cut to {num_layers}")
+    if not isinstance(getattr(body, "layers", None), torch.nn.ModuleList):
+        raise ModelError(f"{type(model).__name__} cannot be cut: it has no list of layers")
+    body.layers = body.layers[:num_layers]
+    config.num_hidden_layers = num_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:num_layers]
+
+
 def reference_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
     """Float32 logits [n, vocab] of the model's own forward pass: its own attention and no cache."""
     before = model.config._attn_implementation

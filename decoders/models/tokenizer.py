@@ -59,6 +59,26 @@ class HFTokenizer:
         )
         return text
 
+    def difference(self, other: HFTokenizer) -> str | None:
+        """Which id means something else in ``other``, in words; None where none does.
+
+        One of the two may have more ids than the other, as a padded or extended vocabulary has.
+        """
+        common = min(self.vocab_size, other.vocab_size)
+        mine, others = (
+            {i: token for token, i in t._tokenizer.get_vocab().items() if i < common}
+            for t in (self, other)
+        )
+        for token_id in sorted(mine.keys() | others.keys()):
+            if mine.get(token_id) != others.get(token_id):
+                return (
+                    f"token id {token_id} is {mine.get(token_id)!r} in one and "
+                    f"{others.get(token_id)!r} in the other"
+                )
+        if missing := sorted(token_id for token_id in self.eos_ids if token_id >= common):
+            return f"token id {missing[0]}, which ends an answer, is in one of them only"
+        return None
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token adds to a text, its leading space included."""
         token = self._tokenizer.convert_ids_to_tokens(token_id)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from gateway.errors import UnsupportedParameter
-from gateway.types import ChatRequest, Chunk, Execution, Job, ModelInfo, Prompt
+from gateway.types import ChatRequest, Chunk, Decision, Execution, Job, ModelInfo, Prompt
 
 
 class BackendStatus(msgspec.Struct, frozen=True):
@@ -34,6 +34,15 @@ class Generation(Protocol):
 
     async def aclose(self) -> None:
         """Stop the work (it takes effect within one decode step) and settle the counts. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Checker(Protocol):
+    """A backend that can tell before any request whether it could obey a decision."""
+
+    def check(self, decision: Decision) -> None:
+        """Raise ConfigError, with what is missing, when it could not."""
         ...
 
 

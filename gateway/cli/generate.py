@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway import config, extensions
-from gateway.backends.base import Backend
+from gateway.backends.base import Backend, Checker
 from gateway.cli.models import fetch_models
+from gateway.config import BackendConfig
 from gateway.errors import InvalidRequest
 from gateway.types import (
     ChatRequest,
@@ -92,6 +94,15 @@ class Answer:
 @click.option("--system", help="A system message before the prompt.")
 @click.option("--model", help="A folder, a .gguf file, a hub id, or demo.")
 @click.option(
+    "--draft-source", default="suffix", show_default=True, help="Who drafts: suffix, model, …"
+)
+@click.option("--draft-model", help="For the source model: a folder, a .gguf file, or a hub id.")
+@click.option(
+    "--draft-layers",
+    type=click.IntRange(1),
+    help="Draft with the first layers of the draft model; without one, of the model itself.",
+)
+@click.option(
     "--audit", is_flag=True, help="Freeze the cost model: it learns nothing while it decodes."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text and table.")
@@ -110,6 +121,9 @@ def generate(
     regex: str | None,
     system: str | None,
     model: str | None,
+    draft_source: str,
+    draft_model: str | None,
+    draft_layers: int | None,
     audit: bool,
     as_json: bool,
 ) -> None:
@@ -133,12 +147,13 @@ def generate(
         "standard_first": standard_first,
         "content_tokens": Mode.STANDARD if content_tokens else Mode.SPECULATIVE,
     }
-    draft = DraftSetting(num_speculative_tokens=num_speculative_tokens)
+    draft = DraftSetting(draft_source, num_speculative_tokens)
+    given = {"model": model, "draft_model": draft_model, "draft_layers": draft_layers}
     decisions = [
         _decision(wanted, draft, hybrid) for wanted in (list(Mode) if compare else [Mode(mode)])
     ]
     stream = sys.stdout if not (compare or as_json) else None
-    answers = asyncio.run(_run(model, request, decisions, stream, audit=audit))
+    answers = asyncio.run(_run(given, request, decisions, stream, audit=audit))
     _show(answers, request.sampling.seed, as_json=as_json, compare=compare)
 
 
@@ -163,25 +178,34 @@ def _decision(mode: Mode, draft: DraftSetting, hybrid: dict[str, Any]) -> Decisi
 
 
 async def _run(
-    model: str | None,
+    given: Mapping[str, Any],
     request: ChatRequest,
     decisions: list[Decision],
     stream: TextIO | None,
     *,
     audit: bool,
 ) -> list[Answer]:
-    backend = await asyncio.to_thread(_load, model, audit)
+    backend = await asyncio.to_thread(_load, given, audit)
     try:
+        if isinstance(backend, Checker):
+            for decision in decisions:
+                backend.check(decision)
         return [await _answer(backend, request, decision, stream) for decision in decisions]
     finally:
         await backend.aclose()
 
 
-def _load(model: str | None, audit: bool) -> Backend:
-    settings = config.override(config.load(), model=model)
-    fetch_models(settings)
-    local = next((b.options for b in settings.backends.values() if b.type == "local"), {})
-    options = {**local, "cost_model": "frozen"} if audit else local
+def _load(given: Mapping[str, Any], audit: bool) -> Backend:
+    """The local backend as configured, with what is not None in ``given`` in place of its options."""
+    settings = config.load()
+    local = next((b for b in settings.backends.values() if b.type == "local"), None)
+    options = dict(local.options) if local else {}
+    options |= {key: value for key, value in given.items() if value is not None}
+    if audit:
+        options["cost_model"] = "frozen"
+    fetch_models(
+        msgspec.structs.replace(settings, backends={"local": BackendConfig("local", options)})
+    )
     backend: Backend = extensions.build("backends", "local", options)
     return backend
 

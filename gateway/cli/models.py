@@ -41,8 +41,6 @@ def fetch_models(settings: GatewayConfig) -> None:
     with model_progress() as report:
         for options in wanted:
             cache = options.get("cache", settings.cache)
-            fetch(
-                str(options.get("model", "demo")),
-                cache=Path(cache) if cache else None,
-                progress=report,
-            )
+            for model in (options.get("model", "demo"), options.get("draft_model")):
+                if model is not None:
+                    fetch(str(model), cache=Path(cache) if cache else None, progress=report)

@@ -113,6 +113,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             if rule.expired(today)
         )
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Every decision that it can come to, callers' wishes aside."""
+        chosen = (rule.decision for rule in self.rules if rule.kind == "decide")
+        return (*chosen, self.default, self.on_classifier_error, self.on_truncated_input)
+
 
 def load(path: Path, *, backends: Collection[str] | None = None) -> Policy:
     """The policy in a file or a folder, checked against the registered verifiers and draft sources.

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from decoders.calibration import load_profile
 from decoders.cost import Cost, CostModel, EverythingPays
-from decoders.drafts.base import DraftSource
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
 from decoders.loader import DEMO, LoadedModel
@@ -23,11 +22,13 @@ from decoders.request import QueueFull as EngineQueueFull
 from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
+from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
 from gateway.backends.local.loading import config_error, load
 from gateway.errors import (
     BackendFailed,
+    ConfigError,
     ContextLengthExceeded,
     InvalidRequest,
     QueueFull,
@@ -54,6 +55,8 @@ class LocalBackend:
         *,
         name: str = "local",
         model: str = DEMO,
+        draft_model: str | None = None,
+        draft_layers: int | None = None,
         served_name: str | None = None,
         dtype: str = "auto",
         device: str = "auto",
@@ -68,6 +71,9 @@ class LocalBackend:
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
+        ``draft_model`` drafts for the source ``model``; of it, or of ``model`` itself where it is
+        not given, only the first ``draft_layers`` layers where that is.
+
         ``dtype`` ``fastest`` and ``threads`` ``auto`` are what decodes fastest here, by measuring.
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
@@ -76,10 +82,6 @@ class LocalBackend:
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
         folder = Path(cache) if cache else None
-        self._sources: dict[str, DraftSource] = {
-            source: extensions.build("draft_sources", source, options)
-            for source, options in (draft_sources or {}).items()
-        }
         try:
             self._loaded, self._runs = load(
                 model,
@@ -89,6 +91,15 @@ class LocalBackend:
                 max_length=max_length,
                 threads=threads,
                 cache_dir=folder,
+            )
+            self._sources = draft_sources_of(
+                draft_sources or {},
+                self._loaded,
+                draft_model or (model if draft_layers is not None else None),
+                draft_layers,
+                device=device,
+                cache=folder,
+                timed=cost_model not in ("off", False),
             )
             self._engine = Engine(
                 self._loaded.model,
@@ -122,6 +133,10 @@ class LocalBackend:
             queued=self._engine.num_waiting,
         )
 
+    def check(self, decision: Decision) -> None:
+        """Raise ConfigError when the decision's draft source cannot run here."""
+        self._mode(decision)
+
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Render the chat template, tokenize and compile the grammar, off the event loop."""
         token_ids = await asyncio.to_thread(self._encode, request)
@@ -130,7 +145,10 @@ class LocalBackend:
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per answer to the engine, all or none."""
         generation = LocalGeneration(self._name, self._served_name, self._loaded, job)
-        mode, grammar = self._mode(job.decision), job.prompt.grammar
+        try:
+            mode, grammar = self._mode(job.decision), job.prompt.grammar
+        except ConfigError as error:  # a policy that came into force after the start
+            raise BackendFailed(detail=str(error)) from error
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
@@ -201,7 +219,7 @@ class LocalBackend:
     def _mode(self, decision: Decision) -> RowMode:
         if decision.mode is Mode.STANDARD or decision.draft is None:
             return Standard()
-        source = self._source(decision.draft.source)
+        source = self._sources.get(decision.draft.source)
         count = decision.draft.num_speculative_tokens
         if decision.mode is Mode.SPECULATIVE:
             return Speculative(source, count)
@@ -211,11 +229,6 @@ class LocalBackend:
         if decision.max_entropy is not None:
             gates.append(EntropyGate(decision.max_entropy))
         return Hybrid(source, gates, count)
-
-    def _source(self, name: str) -> DraftSource:
-        if name not in self._sources:
-            self._sources[name] = extensions.load("draft_sources", name)()
-        return self._sources[name]
 
     def _verifier(self, decision: Decision) -> Verifier:
         """One for each choice: a lossy verifier keeps its choice's account.

@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from decoders.acceptance import Acceptance, DraftKind, History, survivals
-from decoders.cost import CostModel, EverythingPays, Offer, Why
+from decoders.cost import CostModel, EverythingPays, Why
+from decoders.offer import Offer
 from decoders.profile import Profile
 
 CHEAP = Profile({(1, 1): 0.010, (1, 32): 0.0105})
