@@ -1,0 +1,226 @@
+"""`Space`: the finitely many kinds of requests that some conditions can tell apart.
+
+A variable stands for what conditions read in one place: a domain's probability, the caller, the
+hour. Its values are classes of all that those conditions answer alike, each with a representative;
+which class something is in, the conditions themselves say, compiled as for a request. So a domain
+has a class below its lowest bar and one from each bar up to the next, whose lowest point is the bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.routing.candidates import candidates
+from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test, compile_when
+from gateway.routing.facts import Facts
+from gateway.routing.formulas import TRUE, Formula, Formulas
+from gateway.routing.point import Point
+from gateway.routing.when import DomainTest, When
+from gateway.types import DOMAINS
+
+TRUST = 0
+"""The variable that says whether the signals can be trusted."""
+TRUSTED, ERROR, TRUNCATED = range(3)
+"""Its values."""
+NO_TOP = ""
+"""Where no domain has the probability that the most probable one needs."""
+
+_Place = tuple[str, str]
+"""A field of `Point`, and the domain or header in it."""
+_TOP: _Place = ("top", "")
+_FIELDS = {
+    "min_prompt_tokens": "prompt_tokens",
+    "max_prompt_tokens": "prompt_tokens",
+    "time": "now",
+}
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One place that conditions read, and the classes of what may stand there."""
+
+    field: str
+    """The field of `Point`; ``domain`` and ``header`` for one entry of such a field."""
+    key: str
+    """The domain or header; empty for other fields."""
+    values: tuple[Any, ...]
+    """One representative a class; the plainest first."""
+    tests: tuple[Test, ...] = ()
+    classes: Mapping[tuple[bool, ...], int] = {}
+    """What the tests answer → the class."""
+    tops: Mapping[str, int] = {}
+    """For the most probable domain alone: domain → class."""
+
+    def value_of(self, facts: Facts) -> int:
+        """The class of what is there in one request. Raises KeyError if there is none for it."""
+        if self.field == "top":
+            domain, score = facts.top_domain
+            return self.tops[domain if score >= TOP_DOMAIN_PROBABILITY else NO_TOP]
+        return self.classes[tuple(test(facts)[0] for test in self.tests)]
+
+    def upper(self, value: int) -> float | None:
+        """Where a class of a domain's probability ends, excluded; None: at 1, included."""
+        return self.values[value + 1] if value + 1 < len(self.values) else None
+
+
+class Space:
+    """All variables of some conditions, and the formulas of these over them."""
+
+    def __init__(self, conditions: Iterable[When | None]) -> None:
+        leaves: dict[_Place, dict[When, None]] = {}
+        for condition in conditions:
+            for leaf in _leaves(condition):
+                leaves.setdefault(_place(leaf), {})[leaf] = None
+        self.variables = [Variable("trust", "", ("trusted", "classifier_error", "truncated"))]
+        self._bits: dict[When, tuple[int, int]] = {}
+        barred = [key for field, key in leaves if field == "domain"]
+        if _TOP in leaves:
+            self._add_top(tuple(leaves.pop(_TOP)), barred)
+        for (field, key), found in leaves.items():
+            self._add(field, key, tuple(found))
+        self.levels = {
+            variable.key: i for i, variable in enumerate(self.variables) if variable.field == "domain"
+        }
+        """Domain → the variable that is its probability, where a condition has a bar for it."""
+        self.top = next((i for i, each in enumerate(self.variables) if each.field == "top"), None)
+        """The variable that is the most probable domain, where a condition reads it."""
+        self.formulas = Formulas([len(variable.values) for variable in self.variables])
+
+    def formula(self, condition: When | None) -> Formula:
+        """A condition as a formula. It must be one of those that the space was made for."""
+        if condition is None:
+            return TRUE
+        parts = []
+        for field in condition.__struct_fields__:
+            value = getattr(condition, field)
+            if value is None:
+                continue
+            if field == "all_":
+                parts.extend(map(self.formula, value))
+            elif field == "any_":
+                parts.append(self.formulas.disjunction(map(self.formula, value)))
+            elif field == "not_":
+                parts.append(self.formulas.negation(self.formula(value)))
+            else:
+                literals = (self.formulas.literal(*self._bits[leaf]) for leaf in _split(field, value))
+                parts.append(self.formulas.disjunction(literals))
+        return self.formulas.conjunction(parts)
+
+    def point(self, assignment: Mapping[int, int]) -> Point:
+        """A request that has these values of variables; in all else it is as plain as can be."""
+        domains: dict[str, float] = {}
+        headers: dict[str, str] = {}
+        changes: dict[str, Any] = {}
+        for i, value in assignment.items():
+            variable = self.variables[i]
+            chosen = variable.values[value]
+            if variable.field == "domain":
+                domains[variable.key] = chosen
+            elif variable.field == "header" and chosen is not None:
+                headers[variable.key] = chosen
+            elif variable.field == "trust":
+                changes |= {"classifier_error": value == ERROR, "truncated": value == TRUNCATED}
+            elif variable.field != "header" and chosen != NO_TOP:
+                changes[variable.field] = chosen
+        top = changes.get("top")
+        if top is not None:
+            level = self.levels.get(top, -1)
+            end = None
+            if level in assignment:
+                end = self.variables[level].upper(assignment[level])
+            domains[top] = _above(domains, top, end)
+        return Point(domains=domains, headers=headers, **changes)
+
+    def _add_top(self, leaves: tuple[When, ...], barred: Collection[str]) -> None:
+        tests = tuple(map(compile_when, leaves))
+        tops, values, classes = {NO_TOP: 0}, [NO_TOP], {}
+        for domain in DOMAINS:
+            facts = Point(domains={domain: 1.0}).facts()
+            answers = tuple(test(facts)[0] for test in tests)
+            # Domains without a bar are alike if the conditions say so; the others stand in the
+            # way of each other.
+            own = (answers, domain if domain in barred else "")
+            if own not in classes:
+                classes[own] = len(values)
+                values.append(domain)
+            tops[domain] = classes[own]
+        for i, leaf in enumerate(leaves):
+            bits = sum(1 << value for (answers, _), value in classes.items() if answers[i])
+            self._bits[leaf] = (len(self.variables), bits)
+        self.variables.append(Variable(*_TOP, tuple(values), tops=tops))
+
+    def _add(self, field: str, key: str, leaves: tuple[When, ...]) -> None:
+        tests = tuple(map(compile_when, leaves))
+        values: list[Any] = []
+        classes: dict[tuple[bool, ...], int] = {}
+        for candidate in candidates(field, leaves):
+            facts = _alone(field, key, candidate).facts()
+            answers = tuple(test(facts)[0] for test in tests)
+            if answers not in classes:
+                classes[answers] = len(values)
+                values.append(candidate)
+        for i, leaf in enumerate(leaves):
+            bits = sum(1 << value for answers, value in classes.items() if answers[i])
+            self._bits[leaf] = (len(self.variables), bits)
+        self.variables.append(Variable(field, key, tuple(values), tests, classes))
+
+
+def _leaves(condition: When | None) -> Iterator[When]:
+    """The conditions in it that read one place each."""
+    if condition is None:
+        return
+    for field in condition.__struct_fields__:
+        value = getattr(condition, field)
+        if value is None:
+            continue
+        if field in ("all_", "any_"):
+            for inner in value:
+                yield from _leaves(inner)
+        elif field == "not_":
+            yield from _leaves(value)
+        else:
+            yield from _split(field, value)
+
+
+def _split(field: str, value: Any) -> Iterator[When]:
+    """One condition; a bar for any of several domains is a bar for each."""
+    if isinstance(value, DomainTest) and value.min_probability is not None:
+        for domain in value.values:
+            yield When(domain=DomainTest(is_=domain, min_probability=value.min_probability))
+    else:
+        yield When(**{field: value})
+
+
+def _place(leaf: When) -> _Place:
+    if leaf.domain is not None:
+        return _TOP if leaf.domain.min_probability is None else ("domain", leaf.domain.values[0])
+    if leaf.header is not None:
+        return "header", leaf.header.name.lower()
+    field = next(name for name in leaf.__struct_fields__ if getattr(leaf, name) is not None)
+    return _FIELDS.get(field, field), ""
+
+
+def _alone(field: str, key: str, value: Any) -> Point:
+    if field == "domain":
+        return Point(domains={key: value})
+    if field == "header":
+        return Point(headers={} if value is None else {key: value})
+    return Point(**{field: value})
+
+
+def _above(domains: Mapping[str, float], top: str, end: float | None) -> float:
+    """A probability for the most probable domain: above the others, and below the end of its class.
+
+    Where only the lowest such number will do, it may be equal to another's.
+    """
+    others = max((value for name, value in domains.items() if name != top), default=0.0)
+    least = max(domains.get(top, 0.0), TOP_DOMAIN_PROBABILITY, others)
+    if least > others:
+        return least
+    for digits in range(1, 16):
+        more = round(least + 10.0**-digits, digits)
+        if least < more and (more < end if end is not None else more <= 1):
+            return more
+    return least

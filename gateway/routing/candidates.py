@@ -1,0 +1,135 @@
+"""Values of a request among which every kind is that some conditions can tell apart.
+
+More than needed does no harm: those that conditions answer alike are put together afterwards.
+The plainest comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from gateway.routing.globs import witnesses
+from gateway.routing.testing import DEFAULT_NOW
+from gateway.routing.when import TimeTest, When, find_timezone, minutes
+
+DAYS_OF_ONE_ZONE = 14
+DAYS_OF_SEVERAL_ZONES = 366
+"""A year has every difference that daylight saving makes between two zones, on every weekday."""
+_LANGUAGES = ("und", "en", "de", "fr", "es", "it", "ja", "zh", "ru", "ko", "pt", "ar", "hi", "xx")
+_OTHERS = ("anonymous", "somebody-else", "somebody-quite-else")
+
+
+def candidates(field: str, leaves: Sequence[When]) -> Iterator[Any]:
+    """Values for what a field of ``When`` looks at, given all its conditions."""
+    yield from _MAKERS[field](leaves)
+
+
+def _domain(leaves: Sequence[When]) -> Iterator[float]:
+    yield 0.0
+    yield from sorted(
+        {leaf.domain.min_probability or 0.0 for leaf in leaves if leaf.domain is not None}
+    )
+
+
+def _language(leaves: Sequence[When]) -> Iterator[str]:
+    named = {value.lower() for leaf in leaves if leaf.language for value in leaf.language.values}
+    yield next(code for code in (*_LANGUAGES, *_unnamed(named)) if code not in named)
+    yield from sorted(named)
+
+
+def _names(field: str) -> Callable[[Sequence[When]], Iterator[str | None]]:
+    def of(leaves: Sequence[When]) -> Iterator[str | None]:
+        named = {value for leaf in leaves for value in getattr(leaf, field).values}
+        yield next(name for name in (*_OTHERS, *_unnamed(named)) if name not in named)
+        if field == "team":
+            yield None
+        yield from sorted(named)
+
+    return of
+
+
+def _unnamed(named: set[str]) -> tuple[str]:
+    """A name longer than all of these."""
+    return ("x" * (1 + max(map(len, named), default=0)),)
+
+
+def _response_format(leaves: Sequence[When]) -> Iterator[str]:
+    yield from ("text", "json_object", "json_schema")
+    yield from sorted(
+        {value for leaf in leaves if leaf.response_format for value in leaf.response_format.values}
+    )
+
+
+def _model(leaves: Sequence[When]) -> Iterator[str]:
+    yield "test"
+    patterns = {value for leaf in leaves if leaf.model for value in leaf.model.values}
+    yield from witnesses(sorted(patterns))
+
+
+def _header(leaves: Sequence[When]) -> Iterator[str | None]:
+    yield None
+    yield from sorted({value for leaf in leaves if leaf.header for value in leaf.header.values})
+
+
+def _flag(_: Sequence[When]) -> Iterator[bool]:
+    yield from (False, True)
+
+
+def _n(leaves: Sequence[When]) -> Iterator[int]:
+    bounds: set[int] = set()
+    for leaf in leaves:
+        if isinstance(leaf.n, int):
+            bounds.add(leaf.n)
+        elif leaf.n is not None:
+            bounds |= {leaf.n.min, leaf.n.min if leaf.n.max is None else leaf.n.max}
+    yield from _around(bounds, 1)
+
+
+def _prompt_tokens(leaves: Sequence[When]) -> Iterator[int]:
+    found = {bound for leaf in leaves for bound in (leaf.min_prompt_tokens, leaf.max_prompt_tokens)}
+    yield from _around({bound for bound in found if bound is not None}, 0)
+
+
+def _around(bounds: set[int], least: int) -> Iterator[int]:
+    yield least
+    yield from sorted(
+        {near for bound in bounds for near in (bound - 1, bound, bound + 1) if near > least}
+    )
+
+
+def _now(leaves: Sequence[When]) -> Iterator[datetime]:
+    yield DEFAULT_NOW
+    tests = [leaf.time for leaf in leaves if leaf.time is not None]
+    zones = {test.timezone for test in tests}
+    days = DAYS_OF_ONE_ZONE if len(zones) == 1 else DAYS_OF_SEVERAL_ZONES
+    first = DEFAULT_NOW.date()
+    edges = {(test.timezone, edge) for test in tests for edge in _edges(test)}
+    for day in range(days):
+        date = first + timedelta(days=day)
+        for zone, minute in sorted(edges):
+            local = datetime.combine(date, time(), find_timezone(zone)) + timedelta(minutes=minute)
+            yield local.astimezone(UTC)
+
+
+def _edges(test: TimeTest) -> set[int]:
+    """Minutes of the day at which the answer may change."""
+    return {0} | ({edge % 1440 for edge in minutes(test.between)} if test.between else set())
+
+
+_MAKERS: Mapping[str, Callable[[Sequence[When]], Iterator[Any]]] = {
+    "domain": _domain,
+    "language": _language,
+    "has_context": _flag,
+    "stream": _flag,
+    "has_tools": _flag,
+    "n": _n,
+    "caller": _names("caller"),
+    "team": _names("team"),
+    "model": _model,
+    "prompt_tokens": _prompt_tokens,
+    "response_format": _response_format,
+    "header": _header,
+    "now": _now,
+}

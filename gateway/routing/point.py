@@ -1,0 +1,119 @@
+"""`Point`: one concrete request, whose signals are given, to be decided by a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gateway.routing.assumptions import Assumption, is_assumption, read
+from gateway.routing.decide import decide
+from gateway.routing.facts import Facts
+from gateway.routing.policy import Policy
+from gateway.routing.testing import DEFAULT_NOW, given_signals
+from gateway.types import Caller, ChatRequest, Decision, Message, Mode, Signals
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy may look at in one request; in all that is not given it is as plain as can be."""
+
+    domains: Mapping[str, float] = {}
+    top: str | None = None
+    """Of domains that are equally probable, the one that counts as the most probable."""
+    language: str = "und"
+    has_context: bool = False
+    classifier_error: bool = False
+    truncated: bool = False
+    stream: bool = False
+    n: int = 1
+    has_tools: bool = False
+    response_format: str = "text"
+    caller: str = "anonymous"
+    team: str | None = None
+    model: str = "test"
+    prompt_tokens: int = 0
+    now: datetime = DEFAULT_NOW
+    headers: Mapping[str, str] = {}
+    """With the reserved ones of `assumptions`."""
+    requested_mode: Mode | None = None
+    text: str = ""
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What is assumed of the text."""
+        return read(self.headers)
+
+    def signals(self) -> Signals:
+        """The signals, as if classifiers had given them."""
+        error = "classifier failed" if self.classifier_error else None
+        given = given_signals(
+            self.domains,
+            language=None if self.language == "und" else self.language,
+            has_context=self.has_context,
+            error=error,
+            truncated=self.truncated,
+        )
+        ordered = sorted(given.items, key=lambda item: item.value != self.top)
+        return msgspec.structs.replace(given, items=tuple(ordered))
+
+    def request(self) -> ChatRequest:
+        """The request as the gateway would know it."""
+        return ChatRequest(
+            model=self.model,
+            messages=(Message("user", self.text),) if self.text else (),
+            stream=self.stream,
+            n=self.n,
+            has_tools=self.has_tools,
+            response_format=self.response_format,
+            requested_mode=self.requested_mode,
+            headers=self.headers,
+        )
+
+    def facts(self) -> Facts:
+        """What conditions see of it."""
+        caller = Caller(self.caller, self.team)
+        return Facts(self.signals(), self.request(), caller, self.prompt_tokens, self.now)
+
+    def decide(self, policy: Policy) -> Decision:
+        """What the policy decides for it."""
+        return decide(
+            policy,
+            self.signals(),
+            self.request(),
+            Caller(self.caller, self.team),
+            prompt_tokens=self.prompt_tokens,
+            now=self.now,
+        )
+
+    def case(self) -> dict[str, Any]:
+        """The point as a case of a test file, without name and expectation."""
+        plain = Point()
+        request: dict[str, Any] = {}
+        if self.text:
+            request["messages"] = [{"content": self.text}]
+        for field in ("stream", "n", "has_tools", "response_format", "caller", "team", "model"):
+            if getattr(self, field) != getattr(plain, field):
+                request[field] = getattr(self, field)
+        headers = {k: v for k, v in self.headers.items() if not is_assumption(k)}
+        if headers:
+            request["headers"] = headers
+        if self.requested_mode is not None:
+            request["requested_mode"] = self.requested_mode.value
+        if self.prompt_tokens or self.text:
+            request["prompt_tokens"] = self.prompt_tokens
+        if self.now != plain.now:
+            request["now"] = self.now.isoformat()
+        case: dict[str, Any] = {"signals": {k: v for k, v in self.domains.items() if v > 0}}
+        if self.language != plain.language:
+            case["language"] = self.language
+        if self.has_context:
+            case["has_context"] = True
+        if self.classifier_error:
+            case["classifier_error"] = "classifier failed"
+        if self.truncated:
+            case["truncated"] = True
+        if request:
+            case["request"] = request
+        return case
