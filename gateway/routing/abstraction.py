@@ -81,7 +81,9 @@ class Space:
         for (field, key), found in leaves.items():
             self._add(field, key, tuple(found))
         self.levels = {
-            variable.key: i for i, variable in enumerate(self.variables) if variable.field == "domain"
+            variable.key: i
+            for i, variable in enumerate(self.variables)
+            if variable.field == "domain"
         }
         """Domain → the variable that is its probability, where a condition has a bar for it."""
         self.top = next((i for i, each in enumerate(self.variables) if each.field == "top"), None)
@@ -92,7 +94,7 @@ class Space:
         """A condition as a formula. It must be one of those that the space was made for."""
         if condition is None:
             return TRUE
-        parts = []
+        parts: list[Formula] = []
         for field in condition.__struct_fields__:
             value = getattr(condition, field)
             if value is None:
@@ -104,7 +106,9 @@ class Space:
             elif field == "not_":
                 parts.append(self.formulas.negation(self.formula(value)))
             else:
-                literals = (self.formulas.literal(*self._bits[leaf]) for leaf in _split(field, value))
+                literals = (
+                    self.formulas.literal(*self._bits[leaf]) for leaf in _split(field, value)
+                )
                 parts.append(self.formulas.disjunction(literals))
         return self.formulas.conjunction(parts)
 

@@ -56,9 +56,7 @@ class _Open(msgspec.Struct, frozen=True):
 class Search:
     """The cells of a condition under some policies, found one by one; see `cells`."""
 
-    def __init__(
-        self, space: Space, policies: Sequence[Policy], condition: Formula = TRUE
-    ) -> None:
+    def __init__(self, space: Space, policies: Sequence[Policy], condition: Formula = TRUE) -> None:
         self.space = space
         self.nodes: list[Node] = []
         self._policies = policies
@@ -69,20 +67,20 @@ class Search:
         self._queue: list[_Open] = []
 
     def cells(self) -> Iterator[int]:
-        """The nodes at which all is settled, those with the fewest variables first.
+        """The nodes at which all is settled, of trusted signals and few variables first.
 
         Raises ConfigError where there are too many states, AbstractionError for a bug.
         """
+        done = 0
         for trust in (TRUSTED, ERROR, TRUNCATED):
             condition = self.space.formulas.restrict(self._condition, TRUST, trust)
             states = tuple(outline.start(trust) for outline in self._outlines)
             self._reach(_Open(trust, -1, (), condition, states), (-1, TRUST, trust))
-        done = 0
-        while done < len(self._queue):
-            yield from self._expand(done)
-            done += 1
-            if len(self._queue) > MAX_STATES:
-                raise self._too_large()
+            while done < len(self._queue):
+                yield from self._expand(done)
+                done += 1
+                if len(self._queue) > MAX_STATES:
+                    raise self._too_large()
 
     def assignment(self, node: int) -> dict[int, int]:
         """Variable → value on the way by which the node was reached first."""
@@ -102,7 +100,9 @@ class Search:
         for variable, value in assignment.items():
             if variable != TRUST and self.space.variables[variable].value_of(facts) != value:
                 name = self.space.variables[variable]
-                raise AbstractionError(f"{point} is not in class {value} of {name.field} {name.key}")
+                raise AbstractionError(
+                    f"{point} is not in class {value} of {name.field} {name.key}"
+                )
         for policy, outline, state in zip(
             self._policies, self._outlines, self._queue[node].states, strict=True
         ):

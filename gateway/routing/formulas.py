@@ -6,7 +6,7 @@ search can be compared and merged. Knows nothing of policies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 Formula = int
 FALSE: Formula = 0
@@ -79,26 +79,18 @@ class Formulas:
         settles, neutral = (FALSE, TRUE) if is_and else (TRUE, FALSE)
         values: dict[int, int] = {}
         rest: set[Formula] = set()
-        queue = list(parts)
-        while queue:
-            part = queue.pop()
-            if part == settles:
-                return settles
+        for part in self._flat(parts, is_and):
             literal = self._literals[part]
-            if literal is not None:
-                variable, bits = literal
-                before = values.get(variable, self._full[variable] if is_and else 0)
-                values[variable] = before & bits if is_and else before | bits
-            elif part != neutral and self._is_and[part] is is_and:
-                queue.extend(self._parts[part])
-            elif part != neutral:
+            if literal is None:
                 rest.add(part)
-        for variable, bits in values.items():
-            literals = self.literal(variable, bits)
-            if literals == settles:
-                return settles
-            if literals != neutral:
-                rest.add(literals)
+                continue
+            variable, bits = literal
+            before = values.get(variable, self._full[variable] if is_and else 0)
+            values[variable] = before & bits if is_and else before | bits
+        rest.update(self.literal(variable, bits) for variable, bits in values.items())
+        if settles in rest:
+            return settles
+        rest.discard(neutral)
         if len(rest) < 2:
             return rest.pop() if rest else neutral
         ordered = tuple(sorted(rest))
@@ -110,6 +102,13 @@ class Formulas:
                 support |= self._support[part]
             found = self._add((key,), ordered, is_and, support, None)
         return found
+
+    def _flat(self, parts: Iterable[Formula], is_and: bool) -> Iterator[Formula]:
+        for part in parts:
+            if self._parts[part] and self._is_and[part] is is_and:
+                yield from self._flat(self._parts[part], is_and)
+            else:
+                yield part
 
     def _add(
         self,

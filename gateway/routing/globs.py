@@ -34,9 +34,7 @@ def witnesses(patterns: Sequence[str]) -> Iterator[str]:
     queue = deque([(start, "")])
     while queue:
         state, text = queue.popleft()
-        matched = tuple(
-            len(parts) in places for parts, places in zip(tokens, state, strict=True)
-        )
+        matched = tuple(len(parts) in places for parts, places in zip(tokens, state, strict=True))
         if text and matched not in found:
             found.add(matched)
             yield text

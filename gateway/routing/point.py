@@ -15,6 +15,11 @@ from gateway.routing.policy import Policy
 from gateway.routing.testing import DEFAULT_NOW, given_signals
 from gateway.types import Caller, ChatRequest, Decision, Message, Mode, Signals
 
+UNDETERMINED = "und"
+_FAILED = "a classifier failed"
+_PLAIN = {"n": 1, "response_format": "text", "caller": "anonymous", "model": "test"}
+_REQUEST_FIELDS = ("stream", "n", "has_tools", "response_format", "caller", "team", "model")
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy may look at in one request; in all that is not given it is as plain as can be."""
@@ -22,7 +27,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     domains: Mapping[str, float] = {}
     top: str | None = None
     """Of domains that are equally probable, the one that counts as the most probable."""
-    language: str = "und"
+    language: str = UNDETERMINED
     has_context: bool = False
     classifier_error: bool = False
     truncated: bool = False
@@ -47,10 +52,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     def signals(self) -> Signals:
         """The signals, as if classifiers had given them."""
-        error = "classifier failed" if self.classifier_error else None
+        error = _FAILED if self.classifier_error else None
         given = given_signals(
             self.domains,
-            language=None if self.language == "und" else self.language,
+            language=None if self.language == UNDETERMINED else self.language,
             has_context=self.has_context,
             error=error,
             truncated=self.truncated,
@@ -89,31 +94,21 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     def case(self) -> dict[str, Any]:
         """The point as a case of a test file, without name and expectation."""
-        plain = Point()
-        request: dict[str, Any] = {}
-        if self.text:
-            request["messages"] = [{"content": self.text}]
-        for field in ("stream", "n", "has_tools", "response_format", "caller", "team", "model"):
-            if getattr(self, field) != getattr(plain, field):
-                request[field] = getattr(self, field)
-        headers = {k: v for k, v in self.headers.items() if not is_assumption(k)}
-        if headers:
-            request["headers"] = headers
-        if self.requested_mode is not None:
-            request["requested_mode"] = self.requested_mode.value
-        if self.prompt_tokens or self.text:
-            request["prompt_tokens"] = self.prompt_tokens
-        if self.now != plain.now:
-            request["now"] = self.now.isoformat()
-        case: dict[str, Any] = {"signals": {k: v for k, v in self.domains.items() if v > 0}}
-        if self.language != plain.language:
-            case["language"] = self.language
-        if self.has_context:
-            case["has_context"] = True
-        if self.classifier_error:
-            case["classifier_error"] = "classifier failed"
-        if self.truncated:
-            case["truncated"] = True
-        if request:
-            case["request"] = request
-        return case
+        request = {
+            "messages": [{"content": self.text}] if self.text else [],
+            **{name: getattr(self, name) for name in _REQUEST_FIELDS},
+            "headers": {k: v for k, v in self.headers.items() if not is_assumption(k)},
+            "requested_mode": self.requested_mode and self.requested_mode.value,
+            # Without it, a text would count a token for every four characters.
+            "prompt_tokens": self.prompt_tokens if self.prompt_tokens or self.text else None,
+            "now": None if self.now == DEFAULT_NOW else self.now.isoformat(),
+        }
+        case = {
+            "language": None if self.language == UNDETERMINED else self.language,
+            "has_context": self.has_context,
+            "classifier_error": _FAILED if self.classifier_error else None,
+            "truncated": self.truncated,
+            "request": {k: v for k, v in request.items() if v and v != _PLAIN.get(k)},
+        }
+        probable = {name: value for name, value in self.domains.items() if value > 0}
+        return {"signals": probable, **{k: v for k, v in case.items() if v}}
