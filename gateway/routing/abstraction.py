@@ -47,6 +47,8 @@ class Variable(msgspec.Struct, frozen=True):
     """The domain or header; empty for other fields."""
     values: tuple[Any, ...]
     """One representative a class; the plainest first."""
+    members: tuple[tuple[Any, ...], ...] = ()
+    """All candidates, class by class."""
     tests: tuple[Test, ...] = ()
     classes: Mapping[tuple[bool, ...], int] = {}
     """What the tests answer → the class."""
@@ -157,18 +159,22 @@ class Space:
 
     def _add(self, field: str, key: str, leaves: tuple[When, ...]) -> None:
         tests = tuple(map(compile_when, leaves))
-        values: list[Any] = []
         classes: dict[tuple[bool, ...], int] = {}
+        members: list[list[Any]] = []
         for candidate in candidates(field, leaves):
             facts = _alone(field, key, candidate).facts()
             answers = tuple(test(facts)[0] for test in tests)
             if answers not in classes:
-                classes[answers] = len(values)
-                values.append(candidate)
+                classes[answers] = len(members)
+                members.append([])
+            members[classes[answers]].append(candidate)
+        values = tuple(alike[0] for alike in members)
         for i, leaf in enumerate(leaves):
             bits = sum(1 << value for answers, value in classes.items() if answers[i])
             self._bits[leaf] = (len(self.variables), bits)
-        self.variables.append(Variable(field, key, tuple(values), tests, classes))
+        self.variables.append(
+            Variable(field, key, values, tuple(map(tuple, members)), tests, classes)
+        )
 
 
 def _leaves(condition: When | None) -> Iterator[When]:

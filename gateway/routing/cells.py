@@ -8,7 +8,7 @@ search only picks that request, and stops with an error if `decide` took another
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -228,10 +228,3 @@ def _bits(support: int) -> Iterator[int]:
         low = support & -support
         yield low.bit_length() - 1
         support ^= low
-
-
-def name_of(space: Space, variable: int) -> str:
-    """A variable as people know it."""
-    each: Mapping[str, str] = {"now": "time", "top": "most probable domain"}
-    found = space.variables[variable]
-    return found.key or each.get(found.field, found.field)

@@ -1,0 +1,160 @@
+"""What the requests of some cells have in common, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.routing.abstraction import TRUST, Variable
+from gateway.routing.assumptions import is_assumption, read
+from gateway.routing.cells import Search
+
+MAX_TIMES = 3
+_NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}
+
+
+def describe(search: Search, cells: Collection[int]) -> tuple[str, ...]:
+    """One condition a variable, which every request of the cells meets.
+
+    A request may meet them all and yet be in another cell, when cells depend on several things.
+    """
+    variables = search.space.variables
+    return tuple(
+        _words(variables[i], bits)
+        for i, bits in sorted(_bounds(search, cells).items())
+        if bits != (1 << len(variables[i].values)) - 1
+    )
+
+
+def _bounds(search: Search, cells: Collection[int]) -> Mapping[int, int]:
+    """Variable → the values, as bits, on the ways to the cells; only those on every way."""
+    leads: dict[int, int] = {}
+    """Node → the variables on every way from it to one of the cells, as bits."""
+    found: dict[int, int] = {}
+    for node in _upwards(search):
+        each = search.nodes[node]
+        if node in cells:
+            leads[node] = 0
+        if each.variable < 0:
+            continue
+        children = [(value, child) for value, child in each.children if child in leads]
+        if children:
+            common = -1
+            for value, child in children:
+                common &= leads[child]
+                found[each.variable] = found.get(each.variable, 0) | 1 << value
+            leads[node] = common | 1 << each.variable
+    always = -1
+    for node, each in enumerate(search.nodes):
+        if each.parent is not None and each.parent[0] < 0 and node in leads:
+            found[TRUST] = found.get(TRUST, 0) | 1 << each.parent[2]
+            always &= leads[node] | 1 << TRUST
+    return {variable: bits for variable, bits in found.items() if always >> variable & 1}
+
+
+def _upwards(search: Search) -> Iterator[int]:
+    """Every node, after all that can be reached from it."""
+    done: set[int] = set()
+    for root in range(len(search.nodes)):
+        stack = [(root, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if expanded:
+                yield node
+            elif node not in done:
+                done.add(node)
+                stack.append((node, True))
+                stack.extend((child, False) for _, child in search.nodes[node].children)
+
+
+def _words(variable: Variable, bits: int) -> str:
+    chosen = [i for i in range(len(variable.values)) if bits >> i & 1]
+    special: Mapping[str, Callable[[Variable, Sequence[int]], str]] = {
+        "trust": _trust,
+        "top": _top,
+        "domain": _probability,
+        "n": _count,
+        "prompt_tokens": _count,
+        "now": _time,
+    }
+    return special.get(variable.field, _names)(variable, chosen)
+
+
+def _trust(variable: Variable, chosen: Sequence[int]) -> str:
+    return f"signals {_or([variable.values[i].replace('_', ' ') for i in chosen])}"
+
+
+def _top(variable: Variable, chosen: Sequence[int]) -> str:
+    left_out = [name for name, i in variable.tops.items() if i not in chosen]
+    named = [name or "none" for name, i in variable.tops.items() if i in chosen]
+    if 0 in chosen and left_out:
+        return f"most probable domain not {_or(left_out)}"
+    return f"most probable domain {_or(named)}"
+
+
+def _probability(variable: Variable, chosen: Sequence[int]) -> str:
+    """Runs of classes, each from its lowest bar up to the next bar that is not in it."""
+    parts = []
+    for first, last in _runs(chosen):
+        low, end = variable.values[first], variable.upper(last)
+        upto = "" if end is None else f"up to {end:g}" if first else f"below {end:g}"
+        parts.append(" ".join(filter(None, (f"from {low:g}" if first else "", upto))))
+    return f"{variable.key} {_or(parts)}"
+
+
+def _count(variable: Variable, chosen: Sequence[int]) -> str:
+    ordered = sorted(number for alike in variable.members for number in alike)
+    inside = {number for i in chosen for number in variable.members[i]}
+    places = [i for i, number in enumerate(ordered) if number in inside]
+    parts = []
+    for first, last in _runs(places):
+        low, high = ordered[first], ordered[last]
+        if last == len(ordered) - 1:
+            parts.append(f"from {low}")
+        else:
+            parts.append(str(low) if low == high else f"{low} to {high}")
+    return f"{_NAMES[variable.field]} {_or(parts)}"
+
+
+def _time(variable: Variable, chosen: Sequence[int]) -> str:
+    shown = [f"{variable.values[i]:%a %H:%M} UTC" for i in chosen[:MAX_TIMES]]
+    return f"time such as {_or(shown)}"
+
+
+def _names(variable: Variable, chosen: Sequence[int]) -> str:
+    """The first class holds what no condition names, so it is told by what is not in it."""
+    if variable.field == "header" and is_assumption(variable.key):
+        (assumption,) = read((variable.key,))
+        return f"{'' if 1 in chosen else 'no '}{assumption}"
+    name = f"header {variable.key}" if variable.field == "header" else variable.field
+    others = [i for i in range(len(variable.values)) if i not in chosen]
+    if isinstance(variable.values[0], bool):
+        return f"{name} {_or([_shown(variable.values[i]) for i in chosen])}"
+    if 0 in chosen and others:
+        return f"{name} not {_or(_listed(variable, others))}"
+    return f"{name} {_or(_listed(variable, chosen))}"
+
+
+def _listed(variable: Variable, chosen: Sequence[int]) -> list[str]:
+    return [_shown(member) for i in chosen for member in variable.members[i]]
+
+
+def _shown(value: Any) -> str:
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Unbroken runs, each as its first and last place."""
+    first = last = places[0]
+    for place in places[1:]:
+        if place != last + 1:
+            yield first, last
+            first = place
+        last = place
+    yield first, last
+
+
+def _or(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
