@@ -155,7 +155,7 @@ def _final_sampling(sampling: Sampling, decision: Decision) -> Sampling:
     """The request's sampling within the rule's limits, with a seed to replay it by."""
     limits = decision.limits
     lengths = [n for n in (sampling.max_tokens, limits.max_tokens) if n is not None]
-    temperature = sampling.temperature
+    temperature = sampling.temperature if limits.temperature is None else limits.temperature
     if limits.max_temperature is not None:
         temperature = min(temperature, limits.max_temperature)
     return msgspec.structs.replace(

@@ -51,6 +51,8 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     policy: str
     policy_hash: str
     backends: Mapping[str, BackendStatus]
+    warnings: tuple[str, ...] = ()
+    """What works but needs somebody's attention, such as rules that have expired."""
 
 
 class Gateway:
@@ -101,6 +103,7 @@ class Gateway:
             policy=self._policy.name,
             policy_hash=self._policy.hash,
             backends=backends,
+            warnings=self._policy.warnings(datetime.now(UTC).date()),
         )
 
     async def respond(

@@ -174,10 +174,12 @@ class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SamplingLimits(msgspec.Struct, frozen=True):
-    """What a rule caps; ``None`` leaves the request's own value."""
+    """What the policy caps or fixes; ``None`` leaves the request's own value."""
 
     max_temperature: float | None = None
     max_tokens: int | None = None
+    temperature: float | None = None
+    """Used whatever the request asks for, but not above ``max_temperature``."""
 
 
 class RuleTrace(msgspec.Struct, frozen=True):
@@ -185,7 +187,7 @@ class RuleTrace(msgspec.Struct, frozen=True):
 
     rule: str
     kind: str
-    """``ban`` or ``decide``."""
+    """``ban``, ``limit``, ``decide``, ``deny``, or ``request`` for the caller's own wish."""
     matched: bool
     detail: str
     """The condition that settled it, for example ``domain medical 0.93 >= 0.10``."""

@@ -25,6 +25,7 @@ async def readyz(
         "status": "ready" if status.ready else "not_ready",
         "policy": {"name": status.policy, "hash": status.policy_hash},
         "backends": status.backends,
+        "warnings": status.warnings,
     }
     return Response(
         body,

@@ -97,6 +97,8 @@ class _Converter:
 
     def _annotated(self, node: Any, type: Any, at: At) -> Any:
         inner, *metas = get_args(type)
+        if not any(isinstance(meta, Check) or _restricts(meta) for meta in metas):
+            return self.value(node, inner, at)
         plain = isinstance(node, yaml.ScalarNode) and not _is_nested(inner)
         value = self._leaf(node, type, at) if plain else self.value(node, inner, at)
         if value is _INVALID:
@@ -156,9 +158,8 @@ class _Converter:
             if key.value in fields:
                 field = fields[key.value]
                 values[field.name] = self.value(child, field.type, (*at, key.value))
-            elif key.value != config.tag_field:
-                hint = suggestion(key.value, fields)
-                self.note(key, f"unknown field {key.value!r}", at, hint)
+            elif key.value != config.tag_field and self._note_unknown(key, type, at):
+                values[key.value] = _INVALID
         missing = [n for n, field in fields.items() if field.required and field.name not in values]
         for name in missing:
             self.note(node, f"missing field {name!r}", at, "add it")
@@ -168,6 +169,16 @@ class _Converter:
             return type(**values)
         except (TypeError, ValueError) as error:  # what the struct's own __post_init__ refuses
             return self._refused(node, error, at)
+
+    def _note_unknown(self, key: Any, type: Any, at: At) -> bool:
+        """Whether the struct says, in a class variable ``refused``, why the field is not its own."""
+        why = getattr(type, "refused", {}).get(key.value)
+        if why is not None:
+            self.note(key, f"{key.value!r} does not belong here", at, why)
+        else:
+            fields = (field.encode_name for field in msgspec.structs.fields(type))
+            self.note(key, f"unknown field {key.value!r}", at, suggestion(key.value, fields))
+        return why is not None
 
     def _refused(self, node: Any, error: Exception, at: At) -> _Invalid:
         words = [str(argument) for argument in error.args]
@@ -206,6 +217,12 @@ class _Converter:
             return self.note(node, message, at, hint)
         except ValueError as error:
             return self.note(node, str(error), at, "put it in quotes if it is meant as text")
+
+
+def _restricts(meta: msgspec.Meta) -> bool:
+    """Whether it limits values, and does not only describe them."""
+    names = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+    return any(getattr(meta, name) is not None for name in names)
 
 
 def _wrong_length(meta: Any, length: int) -> str:

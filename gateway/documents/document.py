@@ -35,6 +35,13 @@ class Document(msgspec.Struct, frozen=True):
         node = self._key(at) if key else self._node(at)
         return problem_at(self.path, node, message, hint)
 
+    def has(self, at: At) -> bool:
+        """Whether something is written there."""
+        node = self.root
+        for step in at:
+            node = child_at(node, step)
+        return node is not None
+
     def without_value(self) -> Iterator[At]:
         """Where a key or an entry has no value, as above lines that were commented out."""
         yield from _without_value(self.root, ())

@@ -5,13 +5,15 @@ Reads entries and their positions; compiles nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 
 import msgspec
 
-from gateway.documents import At, Document, suggestion
+from gateway.documents import At, suggestion
 from gateway.errors import Problem
 from gateway.routing.schema import RESERVED_IDS, Decide, PolicyEntry, RuleEntry
+from gateway.routing.sources import Sources
 from gateway.types import Mode
 
 
@@ -24,23 +26,17 @@ class Known(msgspec.Struct, frozen=True):
     """None: unchecked."""
 
 
-def problems(policy: PolicyEntry, document: Document, known: Known) -> list[Problem]:
-    """Everything wrong between the rules of one policy, in the order of the file."""
-    found = [
-        *_empty_values(document),
-        *_unknown_names(policy, document, known),
-        *_repeated_ids(policy, document),
-        *_never_chosen(policy, document),
-        *_unreachable(policy, document),
-    ]
-    return sorted(found, key=lambda problem: (problem.line, problem.column))
-
-
-def _empty_values(document: Document) -> Iterator[Problem]:
-    """An empty ``when`` would match every request: nobody may get that by commenting lines out."""
-    for at in document.without_value():
-        hint = "give a value or remove the key"
-        yield document.problem("nothing is given here", at, key=True, hint=hint)
+def problems(sources: Sources, known: Known) -> list[Problem]:
+    """Everything wrong between the rules of one policy, in the order of its files."""
+    return sources.ordered(
+        itertools.chain(
+            sources.without_value(),
+            _unknown_names(sources, known),
+            _repeated_ids(sources),
+            _never_chosen(sources),
+            _unreachable(sources),
+        )
+    )
 
 
 def _blocks(policy: PolicyEntry) -> Iterator[tuple[At, Decide]]:
@@ -51,8 +47,8 @@ def _blocks(policy: PolicyEntry) -> Iterator[tuple[At, Decide]]:
             yield ("rules", i, "decide"), rule.decide
 
 
-def _unknown_names(policy: PolicyEntry, document: Document, known: Known) -> Iterator[Problem]:
-    for at, decide in _blocks(policy):
+def _unknown_names(sources: Sources, known: Known) -> Iterator[Problem]:
+    for at, decide in _blocks(sources.entry):
         given: list[tuple[str, str | None, At, Collection[str] | None]] = [
             ("verifier", decide.verifier, (*at, "verifier"), known.verifiers),
             ("backend", decide.backend, (*at, "backend"), known.backends),
@@ -63,49 +59,54 @@ def _unknown_names(policy: PolicyEntry, document: Document, known: Known) -> Ite
         for what, name, where, names in given:
             if name is not None and names is not None and name not in names:
                 hint = suggestion(name, names)
-                yield document.problem(f"unknown {what} {name!r}", where, hint=hint)
+                yield sources.problem(f"unknown {what} {name!r}", where, hint=hint)
 
 
-def _repeated_ids(policy: PolicyEntry, document: Document) -> Iterator[Problem]:
+def _repeated_ids(sources: Sources) -> Iterator[Problem]:
     seen: set[str] = set()
-    for i, rule in enumerate(policy.rules):
-        if rule.id in seen:
-            at = ("rules", i, "id")
-            yield document.problem(f"a rule {rule.id!r} is already there", at, hint="rename it")
-        seen.add(rule.id)
+    for document, ids in sources.rule_ids():
+        for i, rule in enumerate(ids):
+            if rule in seen:
+                at = ("rules", i, "id")
+                yield document.problem(f"a rule {rule!r} is already there", at, hint="rename it")
+            seen.add(rule)
 
 
-def _never_chosen(policy: PolicyEntry, document: Document) -> Iterator[Problem]:
+def _never_chosen(sources: Sources) -> Iterator[Problem]:
     """Modes that are decided although a rule without ``when`` bans them for every request."""
     always = {
-        mode: rule.id for rule in policy.rules if rule.when is None for mode in rule.ban or ()
+        mode: rule.id
+        for rule in sources.entry.rules
+        if rule.when is None
+        for mode in rule.ban or ()
     }
-    for at, decide in _blocks(policy):
+    for at, decide in _blocks(sources.entry):
         if decide.mode in always:
             message = (
                 f"{decide.mode.value} is never used: rule {always[decide.mode]!r} always bans it"
             )
             hint = "give the ban a `when`, or decide another mode"
-            yield document.problem(message, (*at, "mode"), hint=hint)
+            yield sources.problem(message, (*at, "mode"), hint=hint)
 
 
-def _unreachable(policy: PolicyEntry, document: Document) -> Iterator[Problem]:
+def _unreachable(sources: Sources) -> Iterator[Problem]:
     """Rules after one that always ends the search.
 
     A decide without ``when`` is passed over where its mode is banned, so later rules stay reachable
     with other modes; a ban is never unreachable, for bans are united whatever their order.
     """
+    policy = sources.entry
     bannable = {mode for rule in policy.rules for mode in rule.ban or ()}
     taken: dict[Mode, str] = {}
     ended_by = ""
     for i, rule in enumerate(policy.rules):
-        if rule.ban is not None:
+        if rule.kind in ("ban", "limit"):
             continue
         blocker = ended_by or _blocker(rule, taken)
         if blocker:
             message = f"rule {rule.id!r} can never apply: {blocker!r} always comes first"
             hint = f"move it up, or give {blocker!r} a `when`"
-            yield document.problem(message, ("rules", i, "id"), hint=hint)
+            yield sources.problem(message, ("rules", i, "id"), hint=hint)
         elif rule.when is None:
             if rule.decide is None or rule.decide.mode not in bannable:
                 ended_by = rule.id

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from gateway.routing.facts import Facts
+from gateway.routing.values import compile_regex, find_timezone, minutes
 from gateway.routing.when import (
     WEEKDAYS,
     CountRange,
@@ -19,9 +20,6 @@ from gateway.routing.when import (
     OneOf,
     TimeTest,
     When,
-    compile_regex,
-    find_timezone,
-    minutes,
 )
 from gateway.routing.words import fold, has_word
 

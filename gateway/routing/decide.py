@@ -6,7 +6,9 @@
    ``on_classifier_error``, else ``on_truncated_input``, stands for the rest.
 3. Without such a rule, ``default`` decides; where a ban matches, the decision bears the first ban's
    name, because that is why nothing faster came of it. A banned mode from 2. or 3. becomes standard.
-4. The caller's own wish: standard is always granted; another mode only where the rule that decided
+4. All limits that match are applied, then the layers of a set that are for this caller; both only
+   make the decision stricter.
+5. The caller's own wish: standard is always granted; another mode only where the rule that decided
    says ``caller_may_choose`` and no ban matches.
 """
 
@@ -18,8 +20,8 @@ import msgspec
 
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy, Rule
+from gateway.routing.tighten import examine, limit, standard, tighten, unite_bans
 from gateway.types import (
-    EXACT_VERIFIERS,
     Caller,
     ChatRequest,
     Decision,
@@ -48,32 +50,25 @@ def decide(
     """What the policy chooses for one request, with the trace of every rule. Never raises."""
     facts = Facts(signals, request, caller, prompt_tokens, now)
     trace = [rule.not_reached for rule in policy.rules]
-    bans = _unite_bans(policy, facts, trace)
+    bans: _Bans = {}
+    unite_bans(policy.bans, facts, bans, trace)
     distrust = _distrust(policy, signals, facts)
     rule = _first_match(policy, facts, bans, trace, only_denies=distrust is not None)
     if rule is not None:
-        chosen, may_choose = rule.decision, rule.caller_may_choose
+        chosen, may_choose = _decided_by(rule, facts)
     elif distrust is not None:
         chosen, may_choose = msgspec.structs.replace(distrust[0], reason=distrust[1]), False
     else:
         chosen, may_choose = _default(policy, bans), False
     if chosen.mode in bans:
-        chosen = _standard(chosen, f"{chosen.mode.value} is banned by {bans[chosen.mode]}")
+        chosen = standard(chosen, f"{chosen.mode.value} is banned by {bans[chosen.mode]}")
+    chosen = limit(policy.limits, chosen, facts, trace)
+    if policy.layers:
+        chosen = tighten(policy, chosen, facts, bans, trace)
     if request.requested_mode is not None and chosen.deny is None:
         chosen, outcome = _answer_wish(chosen, request.requested_mode, bans, may_choose)
         trace.append(outcome)
     return msgspec.structs.replace(chosen, bans=bans, trace=tuple(trace))
-
-
-def _unite_bans(policy: Policy, facts: Facts, trace: list[RuleTrace]) -> _Bans:
-    bans: _Bans = {}
-    for i, rule in policy.bans:
-        matched, detail = rule.test(facts)
-        trace[i] = RuleTrace(rule.id, "ban", matched, detail)
-        if matched:
-            for mode in rule.bans:
-                bans.setdefault(mode.value, rule.id)
-    return bans
 
 
 def _first_match(
@@ -83,7 +78,7 @@ def _first_match(
         if only_denies and rule.kind != "deny":
             trace[i] = RuleTrace(rule.id, rule.kind, False, "not tried: signals cannot be trusted")
             continue
-        matched, detail = rule.test(facts)
+        matched, detail = examine(rule, facts)
         banned = matched and rule.decision.mode in bans
         if banned:
             mode = rule.decision.mode.value
@@ -92,6 +87,14 @@ def _first_match(
         if matched and not banned:
             return rule
     return None
+
+
+def _decided_by(rule: Rule, facts: Facts) -> tuple[Decision, bool]:
+    """What the rule decides, and whether callers may choose; after its last day, nothing faster
+    than standard comes of it, so that the end of a rule never makes an answer faster."""
+    if rule.kind == "decide" and rule.expired(facts.today):
+        return standard(rule.decision, f"the rule {rule.id} expired on {rule.expires}"), False
+    return rule.decision, rule.caller_may_choose
 
 
 def _default(policy: Policy, bans: _Bans) -> Decision:
@@ -125,7 +128,7 @@ def _answer_wish(
     if wish == chosen.mode:
         return chosen, _wish_trace(True, f"{wish.value} is what {chosen.rule} decided")
     if wish is Mode.STANDARD:
-        granted = _standard(chosen, chosen.reason)
+        granted = standard(chosen, chosen.reason)
     elif wish in bans:
         return chosen, _wish_trace(False, f"{wish.value} is banned by {bans[wish]}")
     elif not may_choose:
@@ -144,18 +147,3 @@ def _answer_wish(
 
 def _wish_trace(granted: bool, detail: str) -> RuleTrace:
     return RuleTrace("x-draftgate-mode", "request", granted, detail)
-
-
-def _standard(chosen: Decision, reason: str) -> Decision:
-    return msgspec.structs.replace(
-        chosen,
-        mode=Mode.STANDARD,
-        verifier=chosen.verifier if chosen.max_distortion is None else EXACT_VERIFIERS[0],
-        max_distortion=None,
-        draft=None,
-        standard_first=0,
-        content_tokens=Mode.SPECULATIVE,
-        max_entropy=None,
-        shadow_rate=0.0,
-        reason=reason,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 from gateway.routing.words import fold
 from gateway.types import Caller, ChatRequest, Signals
@@ -52,6 +52,11 @@ class Facts:
             text = f"domain {domain} {self.domains.get(domain, 0.0):.6g}"
             self._shown[domain] = text
         return text
+
+    @functools.cached_property
+    def today(self) -> date:
+        """The day of the request, in UTC."""
+        return self.now.astimezone(UTC).date()
 
     @functools.cached_property
     def top_domain(self) -> tuple[str, float]:

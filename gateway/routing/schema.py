@@ -1,17 +1,21 @@
 """A policy file as people write it: a struct per YAML mapping, each refusing what it alone sees.
 
-Knows nothing of requests, nor of the rest of the file; `checks` looks at rules side by side.
+The order of the fields is the order in which `layout` writes them, and their descriptions are what
+the reference and the JSON Schema say. Knows nothing of requests, nor of the rest of the file;
+`checks` looks at rules side by side.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from gateway.documents import Check
-from gateway.routing.when import Count, Text, When, exactly_one
+from gateway.routing.when import Count, Several, Text, When, described, exactly_one
 from gateway.types import EXACT_VERIFIERS, LOSSY_VERIFIERS, Mode
 
 RESERVED_IDS = ("default", "on_classifier_error", "on_truncated_input")
@@ -42,31 +46,99 @@ def _only_version_1(version: int) -> None:
         raise ValueError(f"version {version} is not known", "write version: 1")
 
 
-RuleId = Annotated[str, Check(_good_id)]
+RuleId = Annotated[
+    str,
+    Check(_good_id),
+    msgspec.Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$"}),
+]
+Version = Annotated[
+    Annotated[int, Check(_only_version_1), msgspec.Meta(extra_json_schema={"const": 1})],
+    described("of the language: 1"),
+]
+Name = Annotated[
+    Annotated[str, msgspec.Meta(min_length=1, max_length=64)],
+    described("appears in every decision"),
+]
+Probability = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Temperature = Annotated[float, msgspec.Meta(ge=0, le=2)]
+Tokens = Annotated[int, msgspec.Meta(ge=1)]
+Reason = Annotated[str, described("for people; kept with every decision of the rule")]
+Owner = Annotated[str | None, described("for people: who answers for the rule")]
+Expires = Annotated[
+    date | None,
+    described(
+        "the rule's last day, in UTC. After it, `decide` decides standard mode; `ban`, `deny` and "
+        "`limit` hold on, and `validate` warns",
+        "2026-12-31",
+    ),
+]
 
 
 class DraftChoice(msgspec.Struct, frozen=True):
     """Which draft source proposes, and how many tokens a step at most."""
 
-    source: str = "suffix"
-    num_speculative_tokens: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    source: Annotated[str, described("a registered draft source")] = "suffix"
+    num_speculative_tokens: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=64)], described("the most draft tokens in one step")
+    ] = 8
 
 
 class Decide(msgspec.Struct, frozen=True, kw_only=True):
     """How to decode: a mode and its parameters."""
 
-    mode: Mode
-    draft: DraftChoice | None = None
-    verifier: str = "coupled"
-    allow_lossy: bool = False
-    max_distortion: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    standard_first: Count | None = None
-    content_tokens: Literal["standard", "speculative"] | None = None
-    max_entropy: Annotated[float, msgspec.Meta(gt=0, le=20)] | None = None
-    max_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    backend: Text | None = None
-    shadow_rate: Annotated[float, msgspec.Meta(ge=0, le=1), Check(_no_shadow)] = 0.0
+    mode: Annotated[Mode, described("how to decode")]
+    draft: Annotated[
+        DraftChoice | None, described("what drafts come from, in every mode but standard")
+    ] = None
+    verifier: Annotated[
+        str,
+        described("a registered verifier; `rejection` is exact too, the others are lossy"),
+    ] = "coupled"
+    allow_lossy: Annotated[
+        bool, described("needed, with `max_distortion`, by a lossy verifier and by no other")
+    ] = False
+    max_distortion: Annotated[
+        Probability | None,
+        described(
+            "with `allow_lossy`: how far the law of an answer may be from the target's, in total "
+            "variation"
+        ),
+    ] = None
+    standard_first: Annotated[
+        Count | None,
+        described("hybrid only: this many tokens are decoded before the first draft"),
+    ] = None
+    content_tokens: Annotated[
+        Literal["standard", "speculative"] | None,
+        described(
+            "hybrid only: `standard` proposes no draft where a content word would start or go on"
+        ),
+    ] = None
+    max_entropy: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=20)] | None,
+        described(
+            "hybrid only: no draft where the target was less sure than this of the token before; "
+            "nats"
+        ),
+    ] = None
+    temperature: Annotated[Temperature | None, described("used whatever the request asks for")] = (
+        None
+    )
+    max_temperature: Annotated[
+        Temperature | None, described("a cap on what the request asks for")
+    ] = None
+    max_tokens: Annotated[Tokens | None, described("a cap on the length of the answer")] = None
+    backend: Annotated[
+        Text | None,
+        described(
+            "a configured backend; the request is decided afresh with the prompt tokens that it "
+            "counts"
+        ),
+    ] = None
+    shadow_rate: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=1), Check(_no_shadow)],
+        described("only 0: shadow runs are not available in this version"),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.mode is Mode.STANDARD and self.draft is not None:
@@ -88,6 +160,8 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
                 "this hybrid is plain speculative",
                 "give `standard_first` above 0, `content_tokens: standard` or `max_entropy`",
             )
+        if self.temperature is not None and self.max_temperature is not None:
+            raise ValueError("has both `temperature` and `max_temperature`", "keep one of them")
         self._check_lossy()
 
     def _check_lossy(self) -> None:
@@ -107,37 +181,80 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"{what} is exact", "remove `allow_lossy` and `max_distortion`")
 
 
-class RuleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``rules``: it bans modes, decides, or denies."""
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps on the sampling of every request that the rule matches, whichever rule decides."""
 
-    id: RuleId
-    when: When | None = None
-    ban: (
-        Annotated[tuple[Mode, ...], msgspec.Meta(min_length=1), Check(_not_banning_standard)] | None
-    ) = None
-    decide: Decide | None = None
-    deny: Text | None = None
-    reason: str = ""
-    owner: str | None = None
-    caller_may_choose: bool = False
+    max_temperature: Annotated[
+        Temperature | None, described("a cap on the temperature, also on a rule's own")
+    ] = None
+    max_tokens: Annotated[Tokens | None, described("a cap on the length of the answer")] = None
 
     def __post_init__(self) -> None:
-        exactly_one(ban=self.ban, decide=self.decide, deny=self.deny)
+        if self.max_temperature is None and self.max_tokens is None:
+            raise ValueError("no limit in it", "give `max_temperature` or `max_tokens`")
+
+
+Ban = Annotated[
+    Annotated[tuple[Mode, ...], Several, Check(_not_banning_standard)] | None,
+    described("modes that a matching request never gets", ["speculative", "hybrid"]),
+]
+Conditions = Annotated[When | None, described("all must hold; without it the rule always matches")]
+Deny = Annotated[
+    Text | None, described("the request is refused with 403 `policy_denied` and this text")
+]
+Limits = Annotated[
+    Limit | None,
+    described("caps on sampling; all that match count", {"max_temperature": 0.4}),
+]
+
+
+class RuleEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of ``rules``: it bans modes, limits sampling, decides, or denies."""
+
+    id: Annotated[RuleId, described("lower-case letters, digits, `-` and `_`; unique")]
+    when: Conditions = None
+    ban: Ban = None
+    limit: Limits = None
+    decide: Annotated[
+        Decide | None, described("how to decode", {"mode": "hybrid", "standard_first": 10})
+    ] = None
+    deny: Deny = None
+    caller_may_choose: Annotated[
+        bool, described("with `decide`: callers may ask for another mode that is not banned")
+    ] = False
+    reason: Reason = ""
+    owner: Owner = None
+    expires: Expires = None
+
+    def __post_init__(self) -> None:
+        exactly_one(ban=self.ban, limit=self.limit, decide=self.decide, deny=self.deny)
         if self.caller_may_choose and self.decide is None:
             raise ValueError("`caller_may_choose` needs `decide`", "remove it")
 
     @property
     def kind(self) -> str:
-        """``ban``, ``decide`` or ``deny``."""
-        return "ban" if self.ban else "decide" if self.decide else "deny"
+        """``ban``, ``limit``, ``decide`` or ``deny``."""
+        actions = ("ban", "limit", "decide", "deny")
+        return next(name for name in actions if getattr(self, name) is not None)
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A whole policy file."""
 
-    version: Annotated[int, Check(_only_version_1)]
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    default: Decide = Decide(mode=Mode.STANDARD)
-    on_classifier_error: Decide = Decide(mode=Mode.STANDARD)
-    on_truncated_input: Decide = Decide(mode=Mode.STANDARD)
-    rules: tuple[RuleEntry, ...] = ()
+    refused: ClassVar[Mapping[str, str]] = {
+        "for": "a policy that tightens is listed under `tighten` in a set.yaml, and read with it",
+        "policies": "a set of policies is a file named set.yaml",
+        "tighten": "a set of policies is a file named set.yaml",
+    }
+    version: Version
+    name: Name
+    default: Annotated[Decide, described("what applies when no rule decides")] = Decide(
+        mode=Mode.STANDARD
+    )
+    on_classifier_error: Annotated[
+        Decide, described("stands in for every decide rule when the signals cannot be trusted")
+    ] = Decide(mode=Mode.STANDARD)
+    on_truncated_input: Annotated[
+        Decide, described("stands in for every decide rule when some text was not scored")
+    ] = Decide(mode=Mode.STANDARD)
+    rules: Annotated[tuple[RuleEntry, ...], described("bans, limits, decisions and refusals")] = ()

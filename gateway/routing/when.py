@@ -1,72 +1,25 @@
 """The ``when`` of a rule as people write it: a struct per YAML mapping, checked on its own.
 
-Knows nothing of requests, modes, nor of what a rule does when it holds.
+The descriptions and examples are what the reference and the JSON Schema say. Knows nothing of
+requests, modes, nor of what a rule does when it holds.
 """
 
 from __future__ import annotations
 
-import re
-import zoneinfo
-from datetime import UTC, tzinfo
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-import re2
 
 from gateway.documents import Check, suggestion
+from gateway.routing.values import compile_regex, find_timezone, minutes
 from gateway.types import DOMAINS
 
-MAX_REGEX_SIZE = 50_000
-"""In RE2's instructions; a pattern above that can outgrow its memory and take seconds a request."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)|(24):(00)")
 
 
-def compile_regex(source: str) -> re2._Regexp:
-    """The pattern for RE2, whose matching time is linear in the text. Raises ValueError."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = 64 << 20
-    try:
-        pattern = re2.compile(source, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if error.args else "not valid"
-        hint = "RE2 has no look-around and no back-references"
-        raise ValueError(f"bad regex: {reason}", hint) from None
-    if pattern.programsize > MAX_REGEX_SIZE:
-        hint = "use `keyword` for lists of words, or split it with `any`"
-        raise ValueError(f"regex too large: it compiles to {pattern.programsize:,} steps", hint)
-    return pattern
-
-
-def find_timezone(name: str) -> tzinfo:
-    """The time zone of that name. Raises ValueError."""
-    if name == "UTC":  # must work without a time zone database
-        return UTC
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        zones = zoneinfo.available_timezones()
-        hint = suggestion(name, zones) if zones else "install the tzdata package"
-        if len(hint) > 80:
-            hint = "use a name such as Europe/Berlin"
-        raise ValueError(f"unknown time zone {name!r}", hint) from None
-
-
-def minutes(between: str) -> tuple[int, int]:
-    """``09:00-17:30`` as minutes since midnight. Raises ValueError."""
-    start, _, end = between.partition("-")
-    clocks = [_CLOCK.fullmatch(part.strip()) for part in (start, end)]
-    if None in clocks:
-        raise ValueError(f"not a span of time: {between!r}", 'write "HH:MM-HH:MM"')
-    first, last = (
-        sum(int(part) * factor for part, factor in zip(clock[0].split(":"), (60, 1), strict=True))
-        for clock in clocks
-        if clock is not None
-    )
-    if first == last:
-        raise ValueError(f"an empty span of time: {between!r}", "leave `between` out for all day")
-    return first, last
+def described(text: str, *examples: Any) -> msgspec.Meta:
+    """What the reference says of a field, with values it may have."""
+    return msgspec.Meta(description=text, examples=list(examples) or None)
 
 
 def _known_domain(name: str) -> None:
@@ -90,19 +43,23 @@ def exactly_one(**given: object) -> None:
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Domain = Annotated[str, Check(_known_domain)]
+Domain = Annotated[
+    str, Check(_known_domain), msgspec.Meta(extra_json_schema={"enum": list(DOMAINS)})
+]
 Regex = Annotated[str, msgspec.Meta(min_length=1), Check(compile_regex)]
 Keyword = Annotated[str, Check(_no_blank)]
 TimeZone = Annotated[str, Check(find_timezone)]
 Between = Annotated[str, Check(minutes)]
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+Several = msgspec.Meta(min_length=1)
 
 
 class OneOf(msgspec.Struct, frozen=True, kw_only=True):
     """``{is: x}`` or ``{in: [x, y]}``."""
 
-    is_: Text | None = msgspec.field(name="is", default=None)
-    in_: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] | None = msgspec.field(
-        name="in", default=None
+    is_: Annotated[Text | None, described("the one value")] = msgspec.field(name="is", default=None)
+    in_: Annotated[Annotated[tuple[Text, ...], Several] | None, described("any of these")] = (
+        msgspec.field(name="in", default=None)
     )
 
     def __post_init__(self) -> None:
@@ -120,11 +77,14 @@ class DomainTest(msgspec.Struct, frozen=True, kw_only=True):
     Without ``min_probability``: when one of them is the most probable domain, at 0.5 or more.
     """
 
-    is_: Domain | None = msgspec.field(name="is", default=None)
-    in_: Annotated[tuple[Domain, ...], msgspec.Meta(min_length=1)] | None = msgspec.field(
-        name="in", default=None
+    is_: Annotated[Domain | None, described("one domain")] = msgspec.field(name="is", default=None)
+    in_: Annotated[Annotated[tuple[Domain, ...], Several] | None, described("any of these")] = (
+        msgspec.field(name="in", default=None)
     )
-    min_probability: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    min_probability: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=1)] | None,
+        described("holds from this probability on, whichever domain is on top"),
+    ] = None
 
     def __post_init__(self) -> None:
         exactly_one(**{"is": self.is_, "in": self.in_})
@@ -138,14 +98,14 @@ class DomainTest(msgspec.Struct, frozen=True, kw_only=True):
 class HeaderTest(OneOf, frozen=True, kw_only=True):
     """One request header and the values it may have; names ignore case, values do not."""
 
-    name: Text
+    name: Annotated[Text, described("the header's name, in any case")]
 
 
 class CountRange(msgspec.Struct, frozen=True):
     """A number between two bounds, both included."""
 
-    min: Count = 0
-    max: Count | None = None
+    min: Annotated[Count, described("the least")] = 0
+    max: Annotated[Count | None, described("the most; without it there is no upper bound")] = None
 
     def __post_init__(self) -> None:
         if self.max is not None and self.max < self.min:
@@ -155,15 +115,15 @@ class CountRange(msgspec.Struct, frozen=True):
 class TimeTest(msgspec.Struct, frozen=True):
     """A time of day (end excluded; it may pass midnight) and days of the week, in one time zone."""
 
-    between: Between | None = None
-    weekdays: (
-        Annotated[
-            tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...],
-            msgspec.Meta(min_length=1),
-        ]
-        | None
-    ) = None
-    timezone: TimeZone = "UTC"
+    between: Annotated[
+        Between | None,
+        described("`HH:MM-HH:MM`; the end is not included, and it may pass midnight"),
+    ] = None
+    weekdays: Annotated[
+        Annotated[tuple[Weekday, ...], Several] | None,
+        described("the day that it is then; every day if left out"),
+    ] = None
+    timezone: Annotated[TimeZone, described("a name such as Europe/Berlin")] = "UTC"
 
     def __post_init__(self) -> None:
         if self.between is None and self.weekdays is None:
@@ -173,29 +133,81 @@ class TimeTest(msgspec.Struct, frozen=True):
 class When(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on one request; all that are given must hold."""
 
-    domain: DomainTest | None = None
-    language: OneOf | None = None
-    has_context: bool | None = None
-    stream: bool | None = None
-    n: Count | CountRange | None = None
-    caller: OneOf | None = None
-    team: OneOf | None = None
-    model: OneOf | None = None
-    min_prompt_tokens: Count | None = None
-    max_prompt_tokens: Count | None = None
-    has_tools: bool | None = None
-    response_format: OneOf | None = None
-    header: HeaderTest | None = None
-    keyword: Annotated[tuple[Keyword, ...], msgspec.Meta(min_length=1)] | None = None
-    regex: Regex | None = None
-    time: TimeTest | None = None
-    all_: Annotated[tuple[When, ...], msgspec.Meta(min_length=1)] | None = msgspec.field(
-        name="all", default=None
-    )
-    any_: Annotated[tuple[When, ...], msgspec.Meta(min_length=1)] | None = msgspec.field(
-        name="any", default=None
-    )
-    not_: When | None = msgspec.field(name="not", default=None)
+    domain: Annotated[
+        DomainTest | None,
+        described(
+            "that domain, or any of several, is at least so probable, whichever is on top; without "
+            "`min_probability`: it is the most probable domain, at 0.5 or more",
+            {"is": "medical", "min_probability": 0.1},
+            {"in": ["medical", "legal"], "min_probability": 0.1},
+            {"is": "code"},
+        ),
+    ] = None
+    language: Annotated[
+        OneOf | None, described("the most probable language, by ISO 639-1 code", {"is": "de"})
+    ] = None
+    has_context: Annotated[
+        bool | None,
+        described("the request carries its own source: a document or a tool's result", True),
+    ] = None
+    stream: Annotated[bool | None, described("the answer is streamed", True)] = None
+    n: Annotated[
+        Count | CountRange | None,
+        described("the number of choices asked for", 1, {"min": 2, "max": 4}),
+    ] = None
+    caller: Annotated[OneOf | None, described("who asks, by API key", {"is": "ann"})] = None
+    team: Annotated[
+        OneOf | None, described("the caller's team, by API key", {"in": ["red", "blue"]})
+    ] = None
+    model: Annotated[
+        OneOf | None,
+        described(
+            "the model asked for; `*`, `?` and `[ab]` are wildcards", {"in": ["small", "llama-*"]}
+        ),
+    ] = None
+    min_prompt_tokens: Annotated[
+        Count | None, described("the prompt is this long or longer on its backend", 100)
+    ] = None
+    max_prompt_tokens: Annotated[
+        Count | None, described("the prompt is this long or shorter on its backend", 2000)
+    ] = None
+    has_tools: Annotated[bool | None, described("the request offers tools", True)] = None
+    response_format: Annotated[
+        OneOf | None, described("`text`, `json_object` or `json_schema`", {"is": "json_schema"})
+    ] = None
+    header: Annotated[
+        HeaderTest | None,
+        described("a request header has this value", {"name": "X-Team", "is": "red"}),
+    ] = None
+    keyword: Annotated[
+        Annotated[tuple[Keyword, ...], Several] | None,
+        described("one of them is in the text as a word", ["ibuprofen", "blood pressure"]),
+    ] = None
+    regex: Annotated[
+        Regex | None,
+        described(
+            "the [RE2](https://github.com/google/re2/wiki/Syntax) pattern is found in the text",
+            "(?i)icd-?10",
+        ),
+    ] = None
+    time: Annotated[
+        TimeTest | None,
+        described(
+            "when the request came; UTC if no zone is given",
+            {"between": "09:00-17:00", "weekdays": ["mon", "fri"], "timezone": "Europe/Berlin"},
+        ),
+    ] = None
+    all_: Annotated[
+        Annotated[tuple[When, ...], Several] | None,
+        described("all of these hold", [{"stream": True}, {"n": 1}]),
+    ] = msgspec.field(name="all", default=None)
+    any_: Annotated[
+        Annotated[tuple[When, ...], Several] | None,
+        described("at least one of these holds", [{"has_tools": True}, {"n": {"min": 2}}]),
+    ] = msgspec.field(name="any", default=None)
+    not_: Annotated[
+        When | None, described("this does not hold", {"language": {"in": ["en", "und"]}})
+    ] = msgspec.field(name="not", default=None)
 
     def __post_init__(self) -> None:
         if all(getattr(self, field) is None for field in self.__struct_fields__):

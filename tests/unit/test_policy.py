@@ -122,7 +122,7 @@ rules:
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        ("{id: a}", "needs exactly one of `ban` or `decide` or `deny`, has none"),
+        ("{id: a}", "needs exactly one of `ban` or `limit` or `decide` or `deny`, has none"),
         ("{id: a, ban: [hybrid], deny: x}", "has `ban` and `deny`"),
         ("{id: a, ban: []}", "rules[0].ban: expected at least 1"),
         ("{id: a, ban: [standard]}", "standard cannot be banned"),
