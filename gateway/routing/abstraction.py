@@ -8,26 +8,29 @@ has a class below its lowest bar and one from each bar up to the next, whose low
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import msgspec
 
-from gateway.routing.candidates import candidates
+from gateway.routing.candidates import candidates, moments
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test, compile_when
 from gateway.routing.facts import Facts
-from gateway.routing.formulas import TRUE, Formula, Formulas
+from gateway.routing.formulas import FALSE, TRUE, Formula, Formulas
 from gateway.routing.point import Point
+from gateway.routing.policy import Policy
 from gateway.routing.when import DomainTest, When
 from gateway.types import DOMAINS
 
 TRUST = 0
-"""The variable that says whether the signals can be trusted."""
-TRUSTED, ERROR, TRUNCATED = range(3)
-"""Its values."""
+"""The variable that says whether the signals can be trusted: its values are a `Trust` each."""
 NO_TOP = ""
 """Where no domain has the probability that the most probable one needs."""
 
+_Leaf = When | date
+"""A condition that reads one place; a day: that it is over."""
 _Place = tuple[str, str]
 """A field of `Point`, and the domain or header in it."""
 _TOP: _Place = ("top", "")
@@ -36,6 +39,19 @@ _FIELDS = {
     "max_prompt_tokens": "prompt_tokens",
     "time": "now",
 }
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """Whether the signals of a request can be trusted, and which are missing altogether."""
+
+    classifier_error: bool = False
+    truncated: bool = False
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        words = [name for name in ("classifier_error", "truncated") if getattr(self, name)]
+        words += [f"without {name}" for name in self.missing]
+        return " ".join(words or ["trusted"]).replace("_", " ")
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -70,13 +86,12 @@ class Variable(msgspec.Struct, frozen=True):
 class Space:
     """All variables of some conditions, and the formulas of these over them."""
 
-    def __init__(self, conditions: Iterable[When | None]) -> None:
-        leaves: dict[_Place, dict[When, None]] = {}
-        for condition in conditions:
-            for leaf in _leaves(condition):
-                leaves.setdefault(_place(leaf), {})[leaf] = None
-        self.variables = [Variable("trust", "", ("trusted", "classifier_error", "truncated"))]
-        self._bits: dict[When, tuple[int, int]] = {}
+    def __init__(self, policies: Sequence[Policy], *conditions: When | None) -> None:
+        leaves: dict[_Place, dict[_Leaf, None]] = {}
+        for leaf in _all_leaves(policies, conditions):
+            leaves.setdefault(_place(leaf), {})[leaf] = None
+        self.variables = [Variable("trust", "", tuple(_trusts(policies)))]
+        self._bits: dict[_Leaf, tuple[int, int]] = {}
         barred = [key for field, key in leaves if field == "domain"]
         if _TOP in leaves:
             self._add_top(tuple(leaves.pop(_TOP)), barred)
@@ -114,6 +129,23 @@ class Space:
                 parts.append(self.formulas.disjunction(literals))
         return self.formulas.conjunction(parts)
 
+    def expired(self, last_day: date | None) -> Formula:
+        """Holds after the last day of a rule."""
+        return FALSE if last_day is None else self.formulas.literal(*self._bits[last_day])
+
+    def trusts(self, wanted: Callable[[Trust], bool]) -> Formula:
+        """Holds where the signals are trusted in one of the wanted ways."""
+        values = self.variables[TRUST].values
+        bits = sum(1 << i for i, trust in enumerate(values) if wanted(trust))
+        return self.formulas.literal(TRUST, bits)
+
+    def without(self, trust: Trust) -> Iterator[int]:
+        """The variables that have their first value because their signal is missing."""
+        for i, variable in enumerate(self.variables):
+            signal = "domain" if variable.field == "top" else variable.field
+            if signal in trust.missing:
+                yield i
+
     def point(self, assignment: Mapping[int, int]) -> Point:
         """A request that has these values of variables; in all else it is as plain as can be."""
         domains: dict[str, float] = {}
@@ -127,7 +159,7 @@ class Space:
             elif variable.field == "header" and chosen is not None:
                 headers[variable.key] = chosen
             elif variable.field == "trust":
-                changes |= {"classifier_error": value == ERROR, "truncated": value == TRUNCATED}
+                changes |= msgspec.structs.asdict(chosen)
             elif variable.field != "header" and chosen != NO_TOP:
                 changes[variable.field] = chosen
         top = changes.get("top")
@@ -139,8 +171,8 @@ class Space:
             domains[top] = _above(domains, top, end)
         return Point(domains=domains, headers=headers, **changes)
 
-    def _add_top(self, leaves: tuple[When, ...], barred: Collection[str]) -> None:
-        tests = tuple(map(compile_when, leaves))
+    def _add_top(self, leaves: tuple[_Leaf, ...], barred: Collection[str]) -> None:
+        tests = tuple(map(_test, leaves))
         tops, values, classes = {NO_TOP: 0}, [NO_TOP], {}
         for domain in DOMAINS:
             facts = Point(domains={domain: 1.0}).facts()
@@ -157,11 +189,11 @@ class Space:
             self._bits[leaf] = (len(self.variables), bits)
         self.variables.append(Variable(*_TOP, tuple(values), tops=tops))
 
-    def _add(self, field: str, key: str, leaves: tuple[When, ...]) -> None:
-        tests = tuple(map(compile_when, leaves))
+    def _add(self, field: str, key: str, leaves: tuple[_Leaf, ...]) -> None:
+        tests = tuple(map(_test, leaves))
         classes: dict[tuple[bool, ...], int] = {}
         members: list[list[Any]] = []
-        for candidate in candidates(field, leaves):
+        for candidate in _candidates(field, leaves):
             facts = _alone(field, key, candidate).facts()
             answers = tuple(test(facts)[0] for test in tests)
             if answers not in classes:
@@ -175,6 +207,43 @@ class Space:
         self.variables.append(
             Variable(field, key, values, tuple(map(tuple, members)), tests, classes)
         )
+
+
+def _trusts(policies: Sequence[Policy]) -> Iterator[Trust]:
+    """Only layers go on without a signal; for all other rules it is as if a classifier had failed."""
+    names = sorted(
+        {name for policy in policies for each in policy.layers for name in each.signals_read}
+    )
+    for count in range(len(names) + 1):
+        for missing in itertools.combinations(names, count):
+            yield Trust(missing=missing)
+            yield Trust(classifier_error=True, missing=missing)
+            yield Trust(truncated=True, missing=missing)
+
+
+def _all_leaves(policies: Sequence[Policy], conditions: Sequence[When | None]) -> Iterator[_Leaf]:
+    for policy in policies:
+        for rule in policy.rules:
+            yield from _leaves(rule.when)
+            if rule.kind == "decide" and rule.expires is not None:
+                yield rule.expires
+        for layer in policy.layers:
+            yield from _leaves(layer.when)
+    for condition in conditions:
+        yield from _leaves(condition)
+
+
+def _test(leaf: _Leaf) -> Test:
+    if isinstance(leaf, When):
+        return compile_when(leaf)
+    return lambda facts: (facts.today > leaf, "")
+
+
+def _candidates(field: str, leaves: tuple[_Leaf, ...]) -> Iterator[Any]:
+    conditions = [leaf for leaf in leaves if isinstance(leaf, When)]
+    if field == "now":
+        return moments(conditions, {leaf for leaf in leaves if not isinstance(leaf, When)})
+    return candidates(field, conditions)
 
 
 def _leaves(condition: When | None) -> Iterator[When]:
@@ -203,7 +272,9 @@ def _split(field: str, value: Any) -> Iterator[When]:
         yield When(**{field: value})
 
 
-def _place(leaf: When) -> _Place:
+def _place(leaf: _Leaf) -> _Place:
+    if not isinstance(leaf, When):
+        return "now", ""
     if leaf.domain is not None:
         return _TOP if leaf.domain.min_probability is None else ("domain", leaf.domain.values[0])
     if leaf.header is not None:

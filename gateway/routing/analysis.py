@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gateway.routing.abstraction import TRUST, TRUSTED, Space
+from gateway.routing.abstraction import Space, Trust
 from gateway.routing.assumptions import assume
 from gateway.routing.cells import Search
 from gateway.routing.formulas import Formula
@@ -44,7 +44,7 @@ class Analysis(msgspec.Struct, frozen=True):
 def analyse(policy: Policy) -> Analysis:
     """Look at every cell. Raises ConfigError where there are too many."""
     assumed = assume(policy)
-    space = Space(rule.when for rule in assumed.rules)
+    space = Space((assumed,))
     alive: set[str] = set()
     cells = 0
     search = Search(space, (assumed,))
@@ -52,12 +52,12 @@ def analyse(policy: Policy) -> Analysis:
         cells += 1
         decision = search.point(cell).decide(assumed)
         alive.update((decision.rule, *decision.bans.values()))
-    dead = tuple(_why(space, assumed, rule) for rule in assumed.rules if rule.id not in alive)
-    return Analysis(dead, tuple(_gaps(space, assumed)), cells)
+    dead = (_why(space, assumed, rule) for rule in assumed.rules if rule.id not in alive)
+    return Analysis(tuple(filter(None, dead)), tuple(_gaps(space, assumed)), cells)
 
 
-def _why(space: Space, policy: Policy, rule: Rule) -> DeadRule:
-    """What happens where the rule's conditions hold."""
+def _why(space: Space, policy: Policy, rule: Rule) -> DeadRule | None:
+    """What happens where the rule's conditions hold; None for limits, which all count."""
     first: dict[str, None] = {}
     banning: dict[str, None] = {}
     reached = False
@@ -71,6 +71,8 @@ def _why(space: Space, policy: Policy, rule: Rule) -> DeadRule:
             first[decision.rule] = None
     if not reached:
         return DeadRule(rule.id, "unreachable", ())
+    if rule.kind == "limit":
+        return None
     if banning:
         return DeadRule(
             rule.id, "banned", (*banning, *(name for name in first if name not in banning))
@@ -79,7 +81,7 @@ def _why(space: Space, policy: Policy, rule: Rule) -> DeadRule:
 
 
 def _decisions(space: Space, policy: Policy, condition: Formula) -> Iterator[Decision]:
-    trusted = space.formulas.literal(TRUST, 1 << TRUSTED)
+    trusted = space.trusts(lambda trust: trust == Trust())
     search = Search(space, (policy,), space.formulas.conjunction((condition, trusted)))
     for cell in search.cells():
         yield search.point(cell).decide(policy)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.routing.conditions import compile_when
-from gateway.routing.policy import Policy, Rule
+from gateway.routing.policy import Placed, Policy, Rule
 from gateway.routing.when import HeaderTest, When
 
 _PREFIX = "assumed "
@@ -52,11 +52,25 @@ def assume(policy: Policy) -> Policy:
     rules = tuple(map(_assume_rule, policy.rules))
     if all(new is old for new, old in zip(rules, policy.rules, strict=True)):
         return policy
+
+    def replaced(placed: Placed) -> Placed:
+        return tuple((i, rules[i]) for i, _ in placed)
+
     return msgspec.structs.replace(
         policy,
         rules=rules,
-        bans=tuple((i, rules[i]) for i, _ in policy.bans),
-        choices=tuple((i, rules[i]) for i, _ in policy.choices),
+        bans=replaced(policy.bans),
+        limits=replaced(policy.limits),
+        choices=replaced(policy.choices),
+        layers=tuple(
+            msgspec.structs.replace(
+                layer,
+                bans=replaced(layer.bans),
+                limits=replaced(layer.limits),
+                denies=replaced(layer.denies),
+            )
+            for layer in policy.layers
+        ),
     )
 
 

@@ -6,13 +6,14 @@ The plainest comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, time, timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from gateway.routing.globs import witnesses
 from gateway.routing.testing import DEFAULT_NOW
-from gateway.routing.when import TimeTest, When, find_timezone, minutes
+from gateway.routing.values import find_timezone, minutes
+from gateway.routing.when import TimeTest, When
 
 DAYS_OF_ONE_ZONE = 14
 DAYS_OF_SEVERAL_ZONES = 366
@@ -99,18 +100,31 @@ def _around(bounds: set[int], least: int) -> Iterator[int]:
     )
 
 
-def _now(leaves: Sequence[When]) -> Iterator[datetime]:
+def moments(leaves: Sequence[When], expiries: Collection[date]) -> Iterator[datetime]:
+    """Times on every day that conditions and last days tell apart, at every edge of theirs."""
     yield DEFAULT_NOW
     tests = [leaf.time for leaf in leaves if leaf.time is not None]
     zones = {test.timezone for test in tests}
-    days = DAYS_OF_ONE_ZONE if len(zones) == 1 else DAYS_OF_SEVERAL_ZONES
-    first = DEFAULT_NOW.date()
-    edges = {(test.timezone, edge) for test in tests for edge in _edges(test)}
-    for day in range(days):
-        date = first + timedelta(days=day)
+    days = DAYS_OF_SEVERAL_ZONES if len(zones) > 1 else DAYS_OF_ONE_ZONE
+    edges = {(test.timezone, edge) for test in tests for edge in _edges(test)} or {("UTC", 720)}
+    for day in _days(sorted(expiries), days):
         for zone, minute in sorted(edges):
-            local = datetime.combine(date, time(), find_timezone(zone)) + timedelta(minutes=minute)
+            local = datetime.combine(day, time(), find_timezone(zone)) + timedelta(minutes=minute)
             yield local.astimezone(UTC)
+
+
+def _days(expiries: Sequence[date], count: int) -> Iterator[date]:
+    """So many days before the first last day, after the last one, and between any two."""
+    span = timedelta(count)
+    if not expiries:
+        starts, ends = [DEFAULT_NOW.date()], [DEFAULT_NOW.date() + span]
+    else:
+        # A day more at both ends: a local day begins and ends in another one of UTC.
+        starts = [expiries[0] - span, *(day - timedelta(1) for day in expiries)]
+        ends = [*(day + timedelta(2) for day in expiries), expiries[-1] + span]
+    for first, end in zip(starts, ends, strict=True):
+        for offset in range(min((end - first).days, count + 2)):
+            yield first + timedelta(offset)
 
 
 def _edges(test: TimeTest) -> set[int]:
@@ -131,5 +145,4 @@ _MAKERS: Mapping[str, Callable[[Sequence[When]], Iterator[Any]]] = {
     "prompt_tokens": _prompt_tokens,
     "response_format": _response_format,
     "header": _header,
-    "now": _now,
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gateway.errors import ConfigError, Problem
-from gateway.routing.abstraction import ERROR, TRUNCATED, TRUST, TRUSTED, Space
+from gateway.routing.abstraction import TRUST, Space, Trust
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
 from gateway.routing.formulas import FALSE, TRUE, Formula
 from gateway.routing.outline import Outline, State
@@ -59,7 +59,7 @@ class Search:
     def __init__(self, space: Space, policies: Sequence[Policy], condition: Formula = TRUE) -> None:
         self.space = space
         self.nodes: list[Node] = []
-        self._policies = policies
+        self.policies = policies
         self._outlines = [Outline(policy, space) for policy in policies]
         self._condition = condition
         self._ranks = {variable: rank for rank, variable in enumerate(self._order())}
@@ -72,10 +72,8 @@ class Search:
         Raises ConfigError where there are too many states, AbstractionError for a bug.
         """
         done = 0
-        for trust in (TRUSTED, ERROR, TRUNCATED):
-            condition = self.space.formulas.restrict(self._condition, TRUST, trust)
-            states = tuple(outline.start(trust) for outline in self._outlines)
-            self._reach(_Open(trust, -1, (), condition, states), (-1, TRUST, trust))
+        for trust in range(len(self.space.variables[TRUST].values)):
+            self._start(trust)
             while done < len(self._queue):
                 yield from self._expand(done)
                 done += 1
@@ -104,9 +102,11 @@ class Search:
                     f"{point} is not in class {value} of {name.field} {name.key}"
                 )
         for policy, outline, state in zip(
-            self._policies, self._outlines, self._queue[node].states, strict=True
+            self.policies, self._outlines, self._queue[node].states, strict=True
         ):
-            rule, bans = outline.result(state, assignment[TRUST])
+            rule, bans = outline.result(
+                state, self.space.variables[TRUST].values[assignment[TRUST]]
+            )
             decision = point.decide(policy)
             if (decision.rule, dict(decision.bans)) != (rule, bans):
                 raise AbstractionError(
@@ -121,6 +121,18 @@ class Search:
             + [i for outline in self._outlines for i in outline.variables]
         )
         return list(seen) + [i for i in range(len(self.space.variables)) if i not in seen]
+
+    def _start(self, value: int) -> None:
+        trust: Trust = self.space.variables[TRUST].values[value]
+        condition = self.space.formulas.restrict(self._condition, TRUST, value)
+        states = [outline.start(trust) for outline in self._outlines]
+        for variable in self.space.without(trust):
+            condition = self.space.formulas.restrict(condition, variable, 0)
+            states = [
+                outline.restrict(state, variable, 0)
+                for outline, state in zip(self._outlines, states, strict=True)
+            ]
+        self._reach(_Open(value, -1, (), condition, tuple(states)), (-1, TRUST, value))
 
     def _reach(self, state: _Open, parent: tuple[int, int, int]) -> int:
         if state.condition == FALSE:
@@ -216,7 +228,7 @@ class Search:
             [
                 Problem(
                     f"too large to prove: more than {MAX_STATES:,} states, most of them by {named}",
-                    path=" and ".join(policy.path for policy in self._policies),
+                    path=" and ".join(policy.path for policy in self.policies),
                     hint="let rules share bars, or conditions read fewer things together",
                 )
             ]

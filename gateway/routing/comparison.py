@@ -63,7 +63,7 @@ class _Group:
 def compare(old: Policy, new: Policy) -> Comparison:
     """Look at every cell of both. Raises ConfigError where there are too many."""
     before, after = assume(old), assume(new)
-    space = Space(rule.when for policy in (before, after) for rule in policy.rules)
+    space = Space((before, after))
     search = Search(space, (before, after))
     groups: dict[_Key, _Group] = {}
     cells = 0

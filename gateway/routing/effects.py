@@ -60,7 +60,7 @@ def _all(old: Decision, new: Decision) -> Iterator[Effect]:
     if old.verifier != new.verifier:
         yield Effect(what="verifier", old=old.verifier, new=new.verifier, looser=None)
     yield from _number("max_distortion", old.max_distortion, new.max_distortion, none=0.0)
-    for what in ("max_temperature", "max_tokens"):
+    for what in ("temperature", "max_temperature", "max_tokens"):
         yield from _number(
             what, getattr(old.limits, what), getattr(new.limits, what), none=math.inf
         )

@@ -31,6 +31,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     has_context: bool = False
     classifier_error: bool = False
     truncated: bool = False
+    missing: tuple[str, ...] = ()
+    """Signals that no classifier gave."""
     stream: bool = False
     n: int = 1
     has_tools: bool = False
@@ -50,6 +52,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         """What is assumed of the text."""
         return read(self.headers)
 
+    @property
+    def assumes(self) -> tuple[str, ...]:
+        """What a case of a test file cannot say of it."""
+        return (
+            *map(str, self.assumptions),
+            *(f"no classifier gives the signal {name}" for name in self.missing),
+        )
+
     def signals(self) -> Signals:
         """The signals, as if classifiers had given them."""
         error = _FAILED if self.classifier_error else None
@@ -60,7 +70,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
             error=error,
             truncated=self.truncated,
         )
-        ordered = sorted(given.items, key=lambda item: item.value != self.top)
+        there = (item for item in given.items if item.name not in self.missing)
+        ordered = sorted(there, key=lambda item: item.value != self.top)
         return msgspec.structs.replace(given, items=tuple(ordered))
 
     def request(self) -> ChatRequest:

@@ -14,11 +14,10 @@ import msgspec
 from gateway import documents
 from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError, Problem
-from gateway.routing.abstraction import ERROR, TRUNCATED, TRUST, TRUSTED, Space
+from gateway.routing.abstraction import Space, Trust
 from gateway.routing.assumptions import assume, assume_when, is_assumption
 from gateway.routing.cells import WISHES, Search
 from gateway.routing.conditions import compile_when
-from gateway.routing.formulas import Formula
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.schema import RESERVED_IDS
@@ -68,12 +67,10 @@ class Never(msgspec.Struct, frozen=True, kw_only=True):
         if (rules := self.rule) is not None:
             yield lambda decision: decision.rule in rules
 
-    def trusts(self) -> Iterator[int]:
-        """Which of the ways in which signals are trusted are meant."""
-        for trust in (TRUSTED, ERROR, TRUNCATED):
-            error, cut = trust == ERROR, trust == TRUNCATED
-            if self.classifier_error in (None, error) and self.truncated in (None, cut):
-                yield trust
+    def trusts(self, trust: Trust) -> bool:
+        """Whether requests are meant whose signals are trusted so. A missing signal is an error."""
+        error = trust.classifier_error or bool(trust.missing)
+        return self.classifier_error in (None, error) and self.truncated in (None, trust.truncated)
 
     def wishes(self) -> Iterator[Mode | None]:
         """What callers may ask for."""
@@ -179,8 +176,9 @@ def prove(policy: Policy, statement: Statement) -> Verdict:
     """Look at every cell that the statement speaks of, until one is against it."""
     claim, assumed = statement.claim, assume(policy)
     when = assume_when(claim.when)
-    space = Space((*(rule.when for rule in assumed.rules), when))
-    search = Search(space, (assumed,), _condition(space, when, claim))
+    space = Space((assumed,), when)
+    condition = space.formulas.conjunction((space.formula(when), space.trusts(claim.trusts)))
+    search = Search(space, (assumed,), condition)
     demands, wishes = tuple(claim.demands()), tuple(claim.wishes())
     cells = 0
     for cell in search.cells():
@@ -206,13 +204,8 @@ def counterexample(
     found = real.decide(policy)
     alike = msgspec.structs.replace(found, trace=()) == msgspec.structs.replace(decision, trace=())
     if alike and (when is None or compile_when(when)(real.facts())[0]):
-        return Counterexample(real.case(), found, ())
-    return Counterexample(point.case(), decision, tuple(map(str, point.assumptions)))
-
-
-def _condition(space: Space, when: When | None, claim: Never) -> Formula:
-    trusts = sum(1 << trust for trust in claim.trusts())
-    return space.formulas.conjunction((space.formula(when), space.formulas.literal(TRUST, trusts)))
+        return Counterexample(real.case(), found, real.assumes)
+    return Counterexample(point.case(), decision, point.assumes)
 
 
 def _within(cap: float | None, bound: float) -> bool:

@@ -81,7 +81,7 @@ def _words(variable: Variable, bits: int) -> str:
 
 
 def _trust(variable: Variable, chosen: Sequence[int]) -> str:
-    return f"signals {_or([variable.values[i].replace('_', ' ') for i in chosen])}"
+    return f"signals {_or([str(variable.values[i]) for i in chosen])}"
 
 
 def _top(variable: Variable, chosen: Sequence[int]) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway.routing import abstraction, candidates
-from gateway.routing.abstraction import ERROR, TRUNCATED, TRUSTED, Space
+from gateway.routing.abstraction import TRUST, Space, Trust
 from gateway.routing.cells import AbstractionError, Search
 from gateway.routing.facts import Facts
 from gateway.routing.point import Point
@@ -24,7 +24,9 @@ from gateway.types import Decision
 FEW_DOMAINS = ("medical", "code", "general_chat")
 SOME_BARS = (0.1, 0.5, 0.7)
 BARS = (*SOME_BARS, 1.0)
-few = settings(max_examples=40, deadline=None)
+QUICK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""Shrinking such policies takes minutes; what is found is readable as it is."""
+few = settings(max_examples=40, deadline=None, phases=QUICK)
 
 
 def on_domains(bars: tuple[float, ...]) -> st.SearchStrategy[dict[str, Any]]:
@@ -78,6 +80,7 @@ decides = st.sampled_from(
         {"mode": "hybrid", "standard_first": 7},
     )
 )
+limits = st.sampled_from(({"limit": {"max_tokens": 3}}, {"limit": {"max_temperature": 0.5}}))
 actions = st.one_of(
     st.builds(
         lambda modes: {"ban": sorted(modes)},
@@ -87,20 +90,40 @@ actions = st.one_of(
         lambda block, free: {"decide": block, "caller_may_choose": free}, decides, st.booleans()
     ),
     st.just({"deny": "refused"}),
+    limits,
 )
 
 
 def rule_lists_of(
-    conditions: st.SearchStrategy[dict[str, Any]],
+    conditions: st.SearchStrategy[dict[str, Any]], last_days: tuple[str, ...] = ()
 ) -> st.SearchStrategy[list[dict[str, Any]]]:
-    rules = st.builds(lambda when, action: {"when": when, **action}, conditions, actions)
+    rules = st.builds(
+        lambda when, action, expires: {"when": when, **action, **expires},
+        conditions,
+        actions,
+        st.sampled_from(({}, {}, *({"expires": day} for day in last_days))),
+    )
     return st.lists(rules, min_size=1, max_size=4)
 
 
 conditions = nested(leaves)
-rule_lists = rule_lists_of(conditions)
+rule_lists = rule_lists_of(conditions, ("2026-01-08", "2026-01-10"))
+tightening = st.lists(
+    st.builds(
+        lambda when, action: {"when": when, **action},
+        conditions,
+        st.one_of(
+            st.sampled_from(({"ban": ["speculative"]}, {"ban": ["hybrid"]}, {"deny": "not here"})),
+            limits,
+        ),
+    ),
+    min_size=1,
+    max_size=2,
+)
+layers = st.dictionaries(st.sampled_from(("red", "blue")), tightening, max_size=2)
 points = st.builds(
     Point,
+    missing=st.sampled_from(((), (), ("language",), ("domain",), ("domain", "language"))),
     domains=st.fixed_dictionaries(
         {
             name: st.one_of(
@@ -130,11 +153,32 @@ points = st.builds(
 )
 
 
-def policy_of(rules: list[dict[str, Any]], name: str = "p") -> Policy:
-    numbered = [{"id": f"r{i}", **rule} for i, rule in enumerate(rules)]
-    document = {"version": 1, "name": name, "rules": numbered}
+Layers = dict[str, list[dict[str, Any]]]
+"""Team → the rules that tighten for it."""
+
+
+def policy_of(rules: list[dict[str, Any]], layers: Layers | None = None) -> Policy:
+    def numbered(prefix: str, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{"id": f"{prefix}{i}", **rule} for i, rule in enumerate(given)]
+
+    head = {"version": 1, "name": "p"}
+    files = {
+        "set.yaml": {
+            **head,
+            "policies": ["p.yaml"],
+            "tighten": [f"{t}.yaml" for t in layers or {}],
+        },
+        "p.yaml": {**head, "rules": numbered("r", rules)},
+    }
+    for team, tightening in (layers or {}).items():
+        audience = {"for": {"team": {"is": team}}}
+        files[f"{team}.yaml"] = {**head, **audience, "rules": numbered(team, tightening)}
     return parse_policy(
-        _Plain.text(document), "p.yaml", verifiers=("coupled",), draft_sources=("suffix",)
+        _Plain.text(files["set.yaml"]),
+        "set.yaml",
+        verifiers=("coupled",),
+        draft_sources=("suffix",),
+        read=lambda path: _Plain.text(files[path.name]),
     )
 
 
@@ -155,15 +199,21 @@ def essence(decision: Decision) -> Decision:
 
 
 def searched(policy: Policy) -> tuple[Search, dict[int, Point]]:
-    search = Search(Space(rule.when for rule in policy.rules), (policy,))
+    search = Search(Space((policy,)), (policy,))
     return search, {cell: search.point(cell) for cell in search.cells()}
 
 
 def cell_of(search: Search, point: Point) -> int:
     """The cell that a request is in, by the answers of the conditions that the search asks for."""
     facts: Facts = point.facts()
-    trust = ERROR if point.classifier_error else TRUNCATED if point.truncated else TRUSTED
-    node = next(i for i, each in enumerate(search.nodes) if each.parent == (-1, 0, trust))
+    (policy,) = search.policies
+    read = {name for layer in policy.layers for name in layer.signals_read}
+    # What only the other rules read is missed like a failed classifier.
+    error = point.classifier_error or bool(policy.signals_read.intersection(point.missing) - read)
+    missing = tuple(name for name in point.missing if name in read)
+    trust = Trust(error, point.truncated and not error, missing)
+    root = search.space.variables[TRUST].values.index(trust)
+    node = next(i for i, each in enumerate(search.nodes) if each.parent == (-1, TRUST, root))
     while (variable := search.nodes[node].variable) >= 0:
         value = search.space.variables[variable].value_of(facts)
         node = dict(search.nodes[node].children)[value]
@@ -171,11 +221,11 @@ def cell_of(search: Search, point: Point) -> int:
 
 
 @few
-@given(rule_lists, st.lists(points, min_size=20, max_size=20))
+@given(rule_lists, layers, st.lists(points, min_size=20, max_size=20))
 def test_every_request_is_in_a_cell_and_decided_like_the_one_out_of_it(
-    rules: list[dict[str, Any]], requests: list[Point]
+    rules: list[dict[str, Any]], layers: Layers, requests: list[Point]
 ) -> None:
-    policy = policy_of(rules)
+    policy = policy_of(rules, layers)
     search, cells = searched(policy)
 
     for point in requests:
@@ -191,7 +241,7 @@ def grid() -> Iterator[Point]:
         yield Point(domains=dict(zip(names, scores, strict=True)))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5, deadline=None, phases=QUICK)
 @given(rule_lists_of(nested(on_domains(SOME_BARS))))
 def test_brute_force_over_both_sides_of_all_bars_finds_the_same_decisions(
     rules: list[dict[str, Any]],
@@ -222,11 +272,11 @@ def test_a_bar_whose_upper_side_is_forgotten_is_noticed(
     check = test_every_request_is_in_a_cell_and_decided_like_the_one_out_of_it
     inner: Callable[..., None] = check.hypothesis.inner_test  # type: ignore[attr-defined]
     requests = [Point(domains={"medical": score}) for score in (0.0, 0.5)]
-    inner(BARRED, requests)
+    inner(BARRED, {}, requests)
 
     monkeypatch.setitem(candidates._MAKERS, "domain", fault)
     with pytest.raises((KeyError, AssertionError)):
-        inner(BARRED, requests)
+        inner(BARRED, {}, requests)
 
 
 def test_a_request_out_of_another_cell_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
