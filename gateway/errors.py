@@ -19,11 +19,14 @@ ConfigError             configuration or policy that is wrong; never sent to a c
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 ECHO_LENGTH = 80
 """Characters of a client's own text that an error message repeats."""
+EXCERPT_LENGTH = 100
+"""Characters of a line that are shown around the place of a problem."""
 
 
 def cut(text: str) -> str:
@@ -169,17 +172,47 @@ class Problem:
     """One thing wrong in a file: where, what, and how to fix it."""
 
     def __init__(
-        self, message: str, *, path: Path | str, line: int = 0, column: int = 0, hint: str = ""
+        self,
+        message: str,
+        *,
+        path: Path | str,
+        line: int = 0,
+        column: int = 0,
+        hint: str = "",
+        source: str = "",
     ) -> None:
         self.message = message
         self.path = str(path)
         self.line = line
         self.column = column
         self.hint = hint
+        self.source = source
+        """The text of the line."""
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
         return f"{place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+    def with_source(self) -> str:
+        """The same, with the line below it and a caret under the column, where there is a line."""
+        if not self.source.strip():
+            return str(self)
+        start = max(
+            0, min(self.column - 1 - EXCERPT_LENGTH // 2, len(self.source) - EXCERPT_LENGTH)
+        )
+        shown = self.source[start : start + EXCERPT_LENGTH]
+        before = shown[: self.column - 1 - start]
+        line = "".join(c if c.isprintable() else " " for c in shown)
+        columns = sum(_columns(c) for c in before)
+        margin = f"{self.line:>5} | "
+        return f"{self}\n{margin}{line}\n{' ' * (len(margin) - 2)}| {' ' * columns}^"
+
+
+def _columns(character: str) -> int:
+    """How wide a terminal shows it."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 class ConfigError(Exception):
@@ -188,3 +221,7 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+    def with_sources(self) -> str:
+        """Every problem with its line, for terminals."""
+        return "\n".join(problem.with_source() for problem in self.problems)

@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise CommandFailed(str(error)) from error
+            raise CommandFailed(error.with_sources()) from error
         except GatewayError as error:
             raise CommandFailed(error.message) from error
 

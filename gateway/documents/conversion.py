@@ -10,6 +10,7 @@ import operator
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 import yaml
 
-from gateway.documents.document import YAML_TAG, At, Document, child_at, problem_at
+from gateway.documents.document import INVALID_TAG, YAML_TAG, At, Document, child_at, problem_at
 from gateway.errors import ConfigError, Problem
 
 T = TypeVar("T")
@@ -45,7 +46,8 @@ _INVALID = _Invalid()
 def convert(document: Document, type: type[T]) -> T:
     """The document as ``type``; an empty one counts as an empty mapping.
 
-    Raises ConfigError with every unknown or missing field, wrong type and value out of range.
+    Raises ConfigError with every unknown or missing field, wrong type and value out of range, and
+    with what `parse` noted.
     """
     root = document.root
     if root is None:
@@ -53,10 +55,10 @@ def convert(document: Document, type: type[T]) -> T:
         root = yaml.MappingNode(f"{YAML_TAG}map", [], mark, mark)
     converter = _Converter(document.path)
     value = converter.value(root, type, ())
-    if converter.problems:
-        raise ConfigError(
-            sorted(converter.problems, key=lambda problem: (problem.line, problem.column))
-        )
+    noted = {(problem.line, problem.column) for problem in document.problems}
+    followed = (p for p in converter.problems if (p.line, p.column) not in noted)
+    if problems := [*document.problems, *followed]:
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
     return value  # type: ignore[no-any-return]
 
 
@@ -76,6 +78,8 @@ class _Converter:
 
     def value(self, node: Any, type: Any, at: At) -> Any:
         """The node as ``type``, or `_INVALID` with at least one problem noted."""
+        if node.tag == INVALID_TAG:
+            return _INVALID
         origin = get_origin(type)
         if origin is Annotated:
             return self._annotated(node, type, at)
@@ -216,7 +220,12 @@ class _Converter:
             message, hint = _explain(node, raw, type, str(error))
             return self.note(node, message, at, hint)
         except ValueError as error:
-            return self.note(node, str(error), at, "put it in quotes if it is meant as text")
+            message, hint = str(error), "put it in quotes if it is meant as text"
+            if _bare(type) is date:
+                message, hint = _no_date(node)
+            elif _bare(type) in (int, float, bool):
+                hint = ""
+            return self.note(node, message, at, hint)
 
 
 def _restricts(meta: msgspec.Meta) -> bool:
@@ -255,6 +264,8 @@ def _plain(node: Any) -> Any:
 def _explain(node: Any, raw: Any, type: Any, message: str) -> tuple[str, str]:
     """msgspec's message with the value that was found, and how to fix it."""
     base = _bare(type)
+    if base is date:
+        return _no_date(node)
     message = message.replace("`str`", "text")
     if message.startswith("Invalid enum value") and isinstance(raw, str):
         return f"unknown value {raw!r}", suggestion(raw, _choices(type))
@@ -262,9 +273,15 @@ def _explain(node: Any, raw: Any, type: Any, message: str) -> tuple[str, str]:
     message = f"{message.split(', got ')[0]}, got {_node_name(node)}"
     if base is str and isinstance(node, yaml.ScalarNode) and not isinstance(raw, str):
         return message, f'write "{node.value}"' if node.value else "give a value or remove the key"
+    if base in (int, float, bool) and node.style and re.fullmatch(r"[-+\d.]+|true|false", str(raw)):
+        return message, "remove the quotes"
     if base is float and isinstance(raw, str) and re.fullmatch(r"[-+]?\d+e[-+]?\d+", raw, re.I):
         return message, "a number needs a decimal point before the exponent: 1.0e-3"
     return message, ""
+
+
+def _no_date(node: Any) -> tuple[str, str]:
+    return f"expected a date, got {_node_name(node)}", "write a day such as 2026-12-31"
 
 
 def _choices(type: Any) -> tuple[str, ...]:

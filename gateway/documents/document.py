@@ -6,6 +6,7 @@ limit; here each of these is a problem with a line and a column. Knows nothing o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ At = tuple[str | int, ...]
 MAX_CHARACTERS = 1 << 20
 MAX_DEPTH = 32
 YAML_TAG = "tag:yaml.org,2002:"
+INVALID_TAG = f"{YAML_TAG}invalid"
+"""Of a node whose problem the document has noted already."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -29,6 +32,8 @@ class Document(msgspec.Struct, frozen=True):
     path: str
     root: Any
     """The root `yaml.Node`, or None for an empty file."""
+    problems: tuple[Problem, ...] = ()
+    """What YAML allows and we do not; whoever converts the document reports them with the rest."""
 
     def problem(self, message: str, at: At = (), *, key: bool = False, hint: str = "") -> Problem:
         """A problem at the value, or at the key, that ``at`` leads to (or its nearest ancestor)."""
@@ -41,6 +46,16 @@ class Document(msgspec.Struct, frozen=True):
         for step in at:
             node = child_at(node, step)
         return node is not None
+
+    def word(self, at: At) -> str | None:
+        """The single value there as it is written; None where there is none."""
+        node = self._node(at) if self.has(at) else None
+        return node.value if isinstance(node, yaml.ScalarNode) else None
+
+    def length(self, at: At) -> int:
+        """How many entries the list there has; 0 where there is none."""
+        node = self._node(at) if self.has(at) else None
+        return len(node.value) if isinstance(node, yaml.SequenceNode) else 0
 
     def without_value(self) -> Iterator[At]:
         """Where a key or an entry has no value, as above lines that were commented out."""
@@ -87,16 +102,18 @@ def read(path: Path) -> str:
 def parse(text: str, path: Path | str) -> Document:
     """Parse YAML.
 
-    Raises ConfigError on bad syntax, duplicate keys, anchors, aliases, tags, merge keys, keys that
-    are not text, a second document, and nesting deeper than `MAX_DEPTH`.
+    Raises ConfigError on bad syntax, a second document, and nesting deeper than `MAX_DEPTH`.
+    Duplicate keys, anchors, aliases, tags, merge keys and keys that are not text are noted in the
+    document, and `convert` raises for them.
     """
     if len(text) > MAX_CHARACTERS:
         message = f"too large: more than {MAX_CHARACTERS:,} characters"
         raise ConfigError([Problem(message, path=path, hint="split the file")])
+    noted: list[Problem] = []
     problems: list[Problem] = []
     root = None
     try:
-        root = _Composer(text, str(path), problems).get_single_node()
+        root = _Composer(text, str(path), noted).get_single_node()
     except yaml.reader.ReaderError as error:
         line, column = _place(text[: error.position])
         problems.append(
@@ -106,6 +123,7 @@ def parse(text: str, path: Path | str) -> Document:
                 line=line,
                 column=column,
                 hint="remove it",
+                source=_line_of(text, error.position - column + 1),
             )
         )
     except yaml.MarkedYAMLError as error:
@@ -114,8 +132,9 @@ def parse(text: str, path: Path | str) -> Document:
         message = "an escape sequence or a directive in it is not valid YAML"
         problems.append(Problem(message, path=path))
     if problems:
+        problems += noted
         raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
-    return Document(str(path), root)
+    return Document(str(path), root, tuple(noted))
 
 
 class _Composer(yaml.SafeLoader):
@@ -153,8 +172,12 @@ class _Composer(yaml.SafeLoader):
         return node
 
     def _check_keys(self, node: yaml.MappingNode) -> None:
+        """Note the keys that are traps, and leave them out, so that each is a problem but once."""
         seen: dict[str, int] = {}
-        for key, _ in node.value:
+        kept = []
+        for key, child in node.value:
+            if key.tag == INVALID_TAG:
+                continue
             if key.tag == f"{YAML_TAG}merge":
                 self._note(key, "merge key << is not allowed", "repeat the keys")
             elif not isinstance(key, yaml.ScalarNode):
@@ -168,13 +191,15 @@ class _Composer(yaml.SafeLoader):
                 self._note(key, f"duplicate key {key.value!r}, {first}", "keep one of them")
             else:
                 seen[key.value] = key.start_mark.line + 1
+                kept.append((key, child))
+        node.value = kept
 
     def _note(self, where: Any, message: str, hint: str) -> None:
         self._problems.append(problem_at(self._path, where, message, hint))
 
 
 def _placeholder(event: Any) -> yaml.ScalarNode:
-    return yaml.ScalarNode(f"{YAML_TAG}null", "", event.start_mark, event.end_mark)
+    return yaml.ScalarNode(INVALID_TAG, "", event.start_mark, event.end_mark)
 
 
 def child_at(node: Any, step: str | int) -> Any:
@@ -199,16 +224,27 @@ def _without_value(node: Any, at: At) -> Iterator[At]:
 
 def problem_at(path: str, where: Any, message: str, hint: str) -> Problem:
     """A problem at the start of a node or event; where None is the start of the file."""
-    line, column = (where.start_mark.line, where.start_mark.column) if where else (0, 0)
-    return Problem(message, path=path, line=line + 1, column=column + 1, hint=hint)
+    return _problem_at_mark(path, where.start_mark if where else None, message, hint)
 
 
 def _syntax_problem(path: str, error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line, mark.column) if mark else (0, 0)
     message = ", ".join(part for part in (error.context, error.problem) if part)
     hint = "one document a file" if "single document" in message else ""
-    return Problem(message, path=path, line=line + 1, column=column + 1, hint=hint)
+    return _problem_at_mark(path, error.problem_mark or error.context_mark, message, hint)
+
+
+def _problem_at_mark(path: str, mark: yaml.Mark | None, message: str, hint: str) -> Problem:
+    line, column, source = 0, 0, ""
+    if mark is not None:
+        line, column = mark.line, mark.column
+        # PyYAML keeps the text with every place in it when it was given a string.
+        source = _line_of(mark.buffer or "", mark.pointer - column)
+    return Problem(message, path=path, line=line + 1, column=column + 1, hint=hint, source=source)
+
+
+def _line_of(text: str, start: int) -> str:
+    """The line that begins at ``start``."""
+    return re.split("[\0\r\n\x85\u2028\u2029]", text[max(start, 0) :], maxsplit=1)[0]
 
 
 def _place(before: str) -> tuple[int, int]:

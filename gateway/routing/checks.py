@@ -1,4 +1,4 @@
-"""Problems that show only when rules are read side by side: unknown names, repeats, dead rules.
+"""Problems that show only when rules are read side by side: dead rules, modes that never come.
 
 Reads entries and their positions; compiles nothing.
 """
@@ -6,33 +6,21 @@ Reads entries and their positions; compiles nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
-import msgspec
-
-from gateway.documents import At, suggestion
+from gateway.documents import At
 from gateway.errors import Problem
+from gateway.routing.names import Known, misnamed
 from gateway.routing.schema import RESERVED_IDS, Decide, PolicyEntry, RuleEntry
 from gateway.routing.sources import Sources
 from gateway.types import Mode
-
-
-class Known(msgspec.Struct, frozen=True):
-    """The names that a policy may use, because something is there to obey them."""
-
-    verifiers: Collection[str]
-    draft_sources: Collection[str]
-    backends: Collection[str] | None = None
-    """None: unchecked."""
 
 
 def problems(sources: Sources, known: Known) -> list[Problem]:
     """Everything wrong between the rules of one policy, in the order of its files."""
     return sources.ordered(
         itertools.chain(
-            sources.without_value(),
-            _unknown_names(sources, known),
-            _repeated_ids(sources),
+            misnamed(sources.documents, known),
             _never_chosen(sources),
             _unreachable(sources),
         )
@@ -45,31 +33,6 @@ def _blocks(policy: PolicyEntry) -> Iterator[tuple[At, Decide]]:
     for i, rule in enumerate(policy.rules):
         if rule.decide is not None:
             yield ("rules", i, "decide"), rule.decide
-
-
-def _unknown_names(sources: Sources, known: Known) -> Iterator[Problem]:
-    for at, decide in _blocks(sources.entry):
-        given: list[tuple[str, str | None, At, Collection[str] | None]] = [
-            ("verifier", decide.verifier, (*at, "verifier"), known.verifiers),
-            ("backend", decide.backend, (*at, "backend"), known.backends),
-        ]
-        if decide.mode is not Mode.STANDARD:
-            source = decide.draft.source if decide.draft else "suffix"
-            given.append(("draft source", source, (*at, "draft", "source"), known.draft_sources))
-        for what, name, where, names in given:
-            if name is not None and names is not None and name not in names:
-                hint = suggestion(name, names)
-                yield sources.problem(f"unknown {what} {name!r}", where, hint=hint)
-
-
-def _repeated_ids(sources: Sources) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for document, ids in sources.rule_ids():
-        for i, rule in enumerate(ids):
-            if rule in seen:
-                at = ("rules", i, "id")
-                yield document.problem(f"a rule {rule!r} is already there", at, hint="rename it")
-            seen.add(rule)
 
 
 def _never_chosen(sources: Sources) -> Iterator[Problem]:

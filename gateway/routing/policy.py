@@ -13,9 +13,10 @@ import msgspec
 
 from gateway import documents, extensions
 from gateway.errors import ConfigError, Problem
-from gateway.routing.checks import Known, problems
+from gateway.routing.checks import problems
 from gateway.routing.conditions import Test, compile_when, signals_read
 from gateway.routing.layers import SET_FILE, TighteningEntry, TighteningRule
+from gateway.routing.names import Known
 from gateway.routing.schema import Decide, RuleEntry
 from gateway.routing.sources import PolicyFile, Read, Sources, gather
 from gateway.routing.when import When
@@ -148,8 +149,9 @@ def parse_policy(
 
     ``read`` gives the text of the other files of a set. Raises ConfigError.
     """
-    sources = gather(text, Path(path), read)
-    if found := problems(sources, Known(verifiers, draft_sources, backends)):
+    known = Known(verifiers, draft_sources, backends)
+    sources = gather(text, Path(path), read, known)
+    if found := problems(sources, known):
         raise ConfigError(found)
     return _compile(sources)
 

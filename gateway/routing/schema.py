@@ -69,7 +69,7 @@ Expires = Annotated[
     described(
         "the rule's last day, in UTC. After it, `decide` decides standard mode; `ban`, `deny` and "
         "`limit` hold on, and `validate` warns",
-        "2026-12-31",
+        date(2026, 12, 31),
     ),
 ]
 
@@ -195,7 +195,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Ban = Annotated[
-    Annotated[tuple[Mode, ...], Several, Check(_not_banning_standard)] | None,
+    Annotated[
+        tuple[Mode, ...],
+        Several,
+        Check(_not_banning_standard),
+    ]
+    | None,
     described("modes that a matching request never gets", ["speculative", "hybrid"]),
 ]
 Conditions = Annotated[When | None, described("all must hold; without it the rule always matches")]

@@ -16,6 +16,7 @@ from gateway import documents
 from gateway.documents import At, Document
 from gateway.errors import ConfigError, Problem
 from gateway.routing.layers import SET_FILE, SetEntry, TighteningEntry
+from gateway.routing.names import Known, misnamed
 from gateway.routing.schema import RESERVED_IDS, PolicyEntry, RuleEntry
 
 T = TypeVar("T")
@@ -63,19 +64,11 @@ class Sources(msgspec.Struct, frozen=True):
         document, inner = self._locate(at)
         return document.problem(message, inner, hint=hint)
 
-    def rule_ids(self) -> Iterator[tuple[Document, tuple[str, ...]]]:
-        """The ids of each file's rules, in order."""
-        for document, policy in self.policies:
-            yield document, tuple(rule.id for rule in policy.rules)
-        for document, layer in self.layers:
-            yield document, tuple(rule.id for rule in layer.rules)
-
-    def without_value(self) -> Iterator[Problem]:
-        """Keys and entries with no value, as above lines that were commented out."""
-        hint = "give a value or remove the key"
-        for document, _ in self.rule_ids():
-            for at in document.without_value():
-                yield document.problem("nothing is given here", at, key=True, hint=hint)
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """Those that have rules, in order."""
+        layers = tuple(document for document, _ in self.layers)
+        return tuple(document for document, _ in self.policies) + layers
 
     def ordered(self, problems: Iterator[Problem]) -> list[Problem]:
         """Problems in the order of the files, and of the lines in each."""
@@ -95,45 +88,75 @@ class Sources(msgspec.Struct, frozen=True):
         return self.policies[0][0], at
 
 
-def gather(text: str, path: Path, read: Read) -> Sources:
+def gather(text: str, path: Path, read: Read, known: Known) -> Sources:
     """The policy in ``text``, and the files that it lists if ``path`` is that of a set.
 
     Raises ConfigError with the problems of all files that can be read.
     """
     file = PolicyFile(str(path), text)
+    reading = _Reading(read, known)
     if path.name != SET_FILE:
-        document = documents.parse(text, path)
-        entry = documents.convert(document, PolicyEntry)
-        return Sources((file,), entry, ((document, entry),))
-    return _gather_set(file, path.parent, read)
-
-
-def _gather_set(file: PolicyFile, folder: Path, read: Read) -> Sources:
-    document = documents.parse(file.text, file.path)
+        entry = reading.convert(file, PolicyEntry)
+        reading.finish()
+        return Sources((file,), entry[0][1], tuple(entry))
+    document = documents.parse(text, path)
     index = documents.convert(document, SetEntry)
-    problems: list[Problem] = []
+    policies = reading.listed(document, "policies", index.policies, PolicyEntry)
+    layers = reading.listed(document, "tighten", index.tighten, TighteningEntry)
+    reading.problems += _given_twice(policies)
+    reading.finish()
+    files = (file, *reading.files)
+    return Sources(files, _merged(index.name, policies), tuple(policies), tuple(layers))
 
-    def taken(key: str, names: tuple[str, ...], kind: type[T]) -> list[tuple[Document, T]]:
-        found = []
+
+class _Reading:
+    """Reads the files of one policy and gathers what is wrong with them."""
+
+    def __init__(self, read: Read, known: Known) -> None:
+        self.files: list[PolicyFile] = []
+        self.problems: list[Problem] = []
+        self._documents: list[Document] = []
+        self._read = read
+        self._known = known
+
+    def convert(self, file: PolicyFile, kind: type[T]) -> list[tuple[Document, T]]:
+        """The file as ``kind``; nothing when it has problems, which are noted."""
+        try:
+            document = documents.parse(file.text, file.path)
+            self._documents.append(document)
+            return [(document, documents.convert(document, kind))]
+        except ConfigError as error:
+            self.problems += error.problems
+            return []
+
+    def listed(
+        self, index: Document, key: str, names: tuple[str, ...], kind: type[T]
+    ) -> list[tuple[Document, T]]:
+        """The files that a set lists, without those that have problems."""
+        found: list[tuple[Document, T]] = []
         for i, name in enumerate(names):
-            path = folder / name
+            path = Path(index.path).parent / name
             try:
-                files.append(PolicyFile(str(path), read(path)))
-                inner = documents.parse(files[-1].text, path)
-                found.append((inner, documents.convert(inner, kind)))
+                file = PolicyFile(str(path), self._read(path))
             except ConfigError as error:
-                problems.extend(
-                    _where_listed(problem, document, (key, i), name) for problem in error.problems
+                self.problems += (
+                    _where_listed(problem, index, (key, i), name) for problem in error.problems
                 )
+            else:
+                self.files.append(file)
+                found += self.convert(file, kind)
         return found
 
-    files = [file]
-    policies = taken("policies", index.policies, PolicyEntry)
-    layers = taken("tighten", index.tighten, TighteningEntry)
-    problems += _given_twice(policies)
-    if problems:
-        raise ConfigError(problems)
-    return Sources(tuple(files), _merged(index.name, policies), tuple(policies), tuple(layers))
+    def finish(self) -> None:
+        """Raise ConfigError for all that was noted, in the order of the files."""
+        if not self.problems:
+            return
+        places = {(p.path, p.line, p.column) for p in self.problems}
+        others = misnamed(self._documents, self._known)
+        self.problems += (p for p in others if (p.path, p.line, p.column) not in places)
+        order = {file.path: i for i, file in enumerate(self.files)}
+        self.problems.sort(key=lambda p: (order.get(p.path, -1), p.line, p.column))
+        raise ConfigError(self.problems)
 
 
 def _where_listed(problem: Problem, index: Document, at: At, name: str) -> Problem:

@@ -5,103 +5,23 @@ It says which cases hold and which rules no case reaches; how that is shown is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from gateway import documents
 from gateway.documents import Document, suggestion
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
+from gateway.routing.cases import Case, CaseFile, Expectation, Given
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
 from gateway.routing.schema import RESERVED_IDS
-from gateway.routing.when import Count, Domain, Text
-from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Message, Mode, Signal, Signals
+from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Signal, Signals
 
 Classify = Callable[[ChatRequest], Signals]
-Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-DEFAULT_NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
-"""When a case does not say: a Monday at noon."""
-
-
-class MessageEntry(msgspec.Struct, frozen=True):
-    """One turn of a conversation."""
-
-    content: str
-    role: str = "user"
-
-
-class RequestEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a case says of its request; the rest is as plain as can be."""
-
-    messages: tuple[MessageEntry, ...] = ()
-    prompt: str | None = None
-    model: str = "test"
-    stream: bool = False
-    n: Annotated[int, msgspec.Meta(ge=1)] = 1
-    has_tools: bool = False
-    response_format: str = "text"
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    requested_mode: Mode | None = None
-    caller: str = "anonymous"
-    team: str | None = None
-    prompt_tokens: Count | None = None
-    """None: a token for every four characters."""
-    now: datetime = DEFAULT_NOW
-
-    def __post_init__(self) -> None:
-        if self.messages and self.prompt is not None:
-            raise ValueError("has both `messages` and `prompt`", "keep one of them")
-
-    def build(self) -> ChatRequest:
-        """The request as the gateway knows it."""
-        return ChatRequest(
-            model=self.model,
-            messages=tuple(Message(turn.role, turn.content) for turn in self.messages),
-            prompt=self.prompt,
-            stream=self.stream,
-            n=self.n,
-            has_tools=self.has_tools,
-            response_format=self.response_format,
-            headers={name.lower(): value for name, value in self.headers.items()},
-            requested_mode=self.requested_mode,
-        )
-
-
-class Expectation(msgspec.Struct, frozen=True, kw_only=True):
-    """What must come out; what is not given may be anything."""
-
-    mode: Mode
-    rule: Text
-    draft_source: str | None = None
-    standard_first: int | None = None
-    max_entropy: float | None = None
-    deny: str | None = None
-    bans: tuple[Mode, ...] | None = None
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One case. Without ``signals``, the text of the request is classified."""
-
-    name: Text
-    signals: Mapping[Domain, Probability] | None = None
-    """Domain probabilities; those not named are 0."""
-    language: str | None = None
-    has_context: bool | None = None
-    classifier_error: str | None = None
-    truncated: bool = False
-    request: RequestEntry = RequestEntry()
-    expect: Expectation
-
-
-class CaseFile(msgspec.Struct, frozen=True):
-    """A whole file of cases."""
-
-    cases: Annotated[tuple[Case, ...], msgspec.Meta(min_length=1)]
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -112,6 +32,8 @@ class CaseResult(msgspec.Struct, frozen=True):
     """What came out otherwise than expected; empty when the case holds."""
     decision: Decision | None
     """None when the case could not be decided."""
+    seconds: float = 0.0
+    """How long deciding took, classification included."""
 
     @property
     def passed(self) -> bool:
@@ -126,6 +48,13 @@ class Report(msgspec.Struct, frozen=True):
     path: str
     results: tuple[CaseResult, ...]
     uncovered: tuple[str, ...]
+    rules: int = 0
+    """How many rules the policy has."""
+
+    @property
+    def coverage(self) -> float:
+        """The share of rules that a passing case reaches; 1 for a policy without rules."""
+        return 1 - len(self.uncovered) / self.rules if self.rules else 1.0
 
     @property
     def passed(self) -> bool:
@@ -138,19 +67,25 @@ def path_beside(policy: Path) -> Path:
     return policy.with_name(f"{policy.stem}_test{policy.suffix}")
 
 
-def run(policy: Policy, path: Path, classify: Classify | None = None) -> Report:
-    """Run every case. Raises ConfigError for a file that is missing, empty or wrong.
+def run(
+    policy: Policy, path: Path, classify: Classify | None = None, *, only: str | None = None
+) -> Report:
+    """Run every case, or those whose name the regular expression ``only`` finds.
 
     ``classify`` gives the signals of cases that have text and no signals of their own; without it
-    such cases fail.
+    such cases fail. Raises ConfigError for a file that is missing, empty or wrong.
     """
     document = documents.parse(documents.read(path), path)
-    cases = documents.convert(document, CaseFile).cases
-    _check(policy, cases, document)
-    results = tuple(_run_case(policy, case, classify) for case in cases)
+    file = documents.convert(document, CaseFile)
+    cases = _checked(policy, file, document)
+    results = tuple(
+        _run_case(policy, case, classify)
+        for case in cases
+        if only is None or re.search(only, case.name)
+    )
     covered = {name for result in results if result.passed for name in _reached(result)}
     uncovered = tuple(rule.id for rule in policy.rules if rule.id not in covered)
-    return Report(policy.name, str(path), results, uncovered)
+    return Report(policy.name, str(path), results, uncovered, len(policy.rules))
 
 
 def given_signals(
@@ -175,24 +110,47 @@ def given_signals(
     )
 
 
-def _check(policy: Policy, cases: tuple[Case, ...], document: Document) -> None:
+def _checked(policy: Policy, file: CaseFile, document: Document) -> list[Case]:
+    """The cases with their fixtures. Raises ConfigError with all that is wrong between them."""
+    problems = list(_problems(policy, file, document))
+    cases = []
+    for i, case in enumerate(file.cases):
+        try:
+            cases.append(case.over(file.fixtures.get(case.fixture or "", Given())))
+        except ValueError as error:  # what its request refuses of both together
+            message = f"with its fixture, the case {error.args[0]}"
+            problems.append(document.problem(message, ("cases", i)))
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda problem: problem.line))
+    return cases
+
+
+def _problems(policy: Policy, file: CaseFile, document: Document) -> Iterator[Problem]:
     known = {*RESERVED_IDS, *(rule.id for rule in policy.rules)}
     names: set[str] = set()
-    problems = []
-    for i, case in enumerate(cases):
+    for i, case in enumerate(file.cases):
+        at = ("cases", i)
         if case.expect.rule not in known:
             message = f"the policy has no rule {case.expect.rule!r}"
             hint = suggestion(case.expect.rule, known)
-            problems.append(document.problem(message, ("cases", i, "expect", "rule"), hint=hint))
+            yield document.problem(message, (*at, "expect", "rule"), hint=hint)
         if case.name in names:
             message = f"a case {case.name!r} is already there"
-            problems.append(document.problem(message, ("cases", i, "name"), hint="rename it"))
+            yield document.problem(message, (*at, "name"), hint="rename it")
+        if case.fixture is not None and case.fixture not in file.fixtures:
+            message = f"there is no fixture {case.fixture!r}"
+            hint = suggestion(case.fixture, file.fixtures)
+            yield document.problem(message, (*at, "fixture"), hint=hint)
         names.add(case.name)
-    if problems:
-        raise ConfigError(sorted(problems, key=lambda problem: problem.line))
+    used = {case.fixture for case in file.cases}
+    for name in file.fixtures:
+        if name not in used:
+            message = f"no case uses the fixture {name!r}"
+            yield document.problem(message, ("fixtures", name), key=True, hint="remove it")
 
 
 def _run_case(policy: Policy, case: Case, classify: Classify | None) -> CaseResult:
+    started = time.perf_counter()
     request = case.request.build()
     signals = _signals(case, request, classify)
     if signals is None:
@@ -207,7 +165,8 @@ def _run_case(policy: Policy, case: Case, classify: Classify | None) -> CaseResu
         prompt_tokens=sum(map(len, request.texts())) // 4 if tokens is None else tokens,
         now=case.request.now,
     )
-    return CaseResult(case.name, tuple(_differences(case.expect, decision)), decision)
+    seconds = time.perf_counter() - started
+    return CaseResult(case.name, tuple(_differences(case.expect, decision)), decision, seconds)
 
 
 def _signals(case: Case, request: ChatRequest, classify: Classify | None) -> Signals | None:
@@ -245,6 +204,11 @@ def _differences(expect: Expectation, decision: Decision) -> list[str]:
         "max_entropy": decision.max_entropy,
         "deny": decision.deny,
         "bans": tuple(sorted(decision.bans)),
+        "verifier": decision.verifier,
+        "backend": decision.backend or "none",
+        "temperature": decision.limits.temperature,
+        "max_temperature": decision.limits.max_temperature,
+        "max_tokens": decision.limits.max_tokens,
     }
     wanted = {name: getattr(expect, name) for name in found}
     if expect.bans is not None:

@@ -245,7 +245,7 @@ def test_a_rule_that_cannot_be_obeyed_is_refused_at_its_line(rule: str, expected
         ("version: 2\nname: p", "p.yaml:1:10: version: version 2 is not known"),
         ('version: "1"\nname: p', "p.yaml:1:10: version: expected int, got 1"),
         ("version: 1\nname: p\nrule: []", "p.yaml:3:1: unknown field 'rule' (did you mean 'rules'"),
-        ("version: 1\nname: p\nrules:", "p.yaml:3:7: rules: expected a list, got nothing"),
+        ("version: 1\nname: p\nrules:", "p.yaml:3:1: nothing is given here (give a value"),
         ("version: 1\nname: p\ndefault: standard", "p.yaml:3:10: default: expected a mapping"),
         ("version: 1\nname: p\nrules: {a: b}", "p.yaml:3:8: rules: expected a list"),
     ],

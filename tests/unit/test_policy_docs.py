@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gateway import documents
+from gateway.routing.cases import CaseFile
 from gateway.routing.policy import parse_policy
-from gateway.routing.testing import CaseFile, run
+from gateway.routing.testing import run
 from gateway.routing.when import When
 
 ROOT = Path(__file__).parents[2]

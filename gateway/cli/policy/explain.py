@@ -1,14 +1,12 @@
-"""``draftgate policy``: check a policy file, run its tests, and explain what it would decide.
+"""``draftgate policy explain``: what a policy decides for one request, and why.
 
-Exit codes: 0 all is well, 1 a test failed, 2 the input is wrong (ConfigError, which the group
-above turns into a message). Classifiers are built only when there is text to classify.
+Classifiers are built only when there is text to classify.
 """
 
 from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -16,63 +14,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway import config
+from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json, reader
+from gateway.cli.policy.trace import trace_tree
 from gateway.cli.request_file import read_request
-from gateway.cli.signals import SignalReader
 from gateway.documents import suggestion
 from gateway.routing.decide import decide
-from gateway.routing.policy import Policy, load
-from gateway.routing.testing import Report, given_signals, path_beside, run
-from gateway.types import (
-    DOMAINS,
-    Caller,
-    ChatRequest,
-    Decision,
-    Message,
-    Mode,
-    RuleTrace,
-    Signals,
-)
-
-_file = click.argument(
-    "file", type=click.Path(path_type=Path), required=False, metavar="[POLICY.yaml]"
-)
+from gateway.routing.explain import ConditionTrace
+from gateway.routing.explain import explain as explain_conditions
+from gateway.routing.facts import Facts
+from gateway.routing.testing import given_signals
+from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Message, Mode, Signals
 
 
-@click.group()
-def policy() -> None:
-    """Check, test and explain policies. Without a file: the one that the configuration names."""
-
-
-@policy.command()
-@_file
-def validate(file: Path | None) -> None:
-    """Check a policy file and name every problem with its line and column."""
-    loaded = _load(file)
-    bans = sum(rule.kind == "ban" for rule in loaded.rules)
-    click.echo(
-        f"{loaded.path}: ok. Policy {loaded.name}, {loaded.version}: "
-        f"{len(loaded.rules)} rules, {bans} of them bans."
-    )
-
-
-@policy.command()
-@_file
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-def test(file: Path | None, as_json: bool) -> None:
-    """Run the cases in the _test.yaml file beside a policy; exit with 1 when one fails."""
-    loaded = _load(file)
-    report = run(loaded, path_beside(Path(loaded.path)), _reader())
-    if as_json:
-        _print_json({"passed": report.passed, **msgspec.to_builtins(report)})
-    else:
-        _print_report(report, loaded)
-    if not report.passed:
-        raise SystemExit(1)
-
-
-@policy.command()
-@_file
+@click.command()
+@file_argument
 @click.option("--prompt", help="The text of a request with one user turn.")
 @click.option(
     "--request", "request_file", type=click.Path(path_type=Path), help="A JSON request body."
@@ -91,6 +46,12 @@ def test(file: Path | None, as_json: bool) -> None:
     type=click.Choice([mode.value for mode in Mode]),
     help="The mode that the caller asks for.",
 )
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A request header.")
+@click.option(
+    "--at",
+    metavar="TIME",
+    help="When the request comes, such as 2027-01-01T09:00Z; now if left out.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the decision as JSON.")
 def explain(
     file: Path | None,
@@ -102,42 +63,49 @@ def explain(
     caller: str,
     team: str | None,
     mode: str | None,
+    headers: tuple[str, ...],
+    at: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a policy decides for one request, and what became of each of its rules."""
-    loaded = _load(file)
+    """Show what a policy decides for one request, and what became of each of its conditions."""
+    loaded = chosen_policy(file)
     request = _request(prompt, request_file, mode, signals is not None)
+    request = msgspec.structs.replace(request, headers={**request.headers, **_headers(headers)})
     if signals is not None:
         domains = _domains(signals)
         measured = given_signals(domains, language=language, has_context=has_context)
     elif language is not None or has_context:
         raise click.UsageError("--language and --has-context go with --signals.")
     else:
-        measured = _reader()(request)
-    decision = decide(
-        loaded,
-        measured,
-        request,
-        Caller(caller, team),
-        prompt_tokens=sum(map(len, request.texts())) // 4,
-        now=datetime.datetime.now(datetime.UTC),
-    )
+        measured = reader()(request)
+    asker, tokens, now = Caller(caller, team), sum(map(len, request.texts())) // 4, _time(at)
+    decision = decide(loaded, measured, request, asker, prompt_tokens=tokens, now=now)
+    conditions = explain_conditions(loaded, Facts(measured, request, asker, tokens, now))
     if as_json:
-        _print_json({"decision": decision, "signals": measured})
+        by_rule = {rule.id: tree for rule, tree in zip(loaded.rules, conditions, strict=True)}
+        print_json({"decision": decision, "signals": measured, "conditions": by_rule})
     else:
-        _print_decision(decision, measured)
+        _print_decision(decision, measured, conditions)
 
 
-def _reader() -> SignalReader:
-    return SignalReader(config.load().classifiers)
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"{text!r} is not NAME=VALUE.")
+        headers[name.strip().lower()] = value
+    return headers
 
 
-def _load(file: Path | None) -> Policy:
-    """The policy in ``file``, or the configured one, held against the configured backends."""
-    if file is not None:
-        return load(file)
-    settings = config.load()
-    return load(settings.policy or config.default_policy_path(), backends=settings.backends)
+def _time(text: str | None) -> datetime.datetime:
+    if text is None:
+        return datetime.datetime.now(datetime.UTC)
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(f"{text!r} is no time such as 2027-01-01T09:00Z.") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
 
 
 def _request(
@@ -170,34 +138,9 @@ def _domains(text: str) -> dict[str, float]:
     return domains
 
 
-def _print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
-
-
-def _print_report(report: Report, loaded: Policy) -> None:
-    console = Console()
-    for result in report.results:
-        if not result.passed:
-            console.print(Text(f"FAILED  {result.name}", style="red"))
-            for line in result.differences:
-                console.print(Text(f"        {line}"))
-            if result.decision is not None:
-                if result.decision.reason:
-                    console.print(Text(f"        because: {result.decision.reason}"))
-                console.print(_trace_table(result.decision.trace))
-    passed = sum(result.passed for result in report.results)
-    console.print(
-        Text(
-            f"{passed} of {len(report.results)} cases passed; "
-            f"{len(loaded.rules) - len(report.uncovered)} of {len(loaded.rules)} rules covered.",
-            style="green" if report.passed else "red",
-        )
-    )
-    if report.uncovered:
-        console.print(Text(f"No case reaches: {', '.join(report.uncovered)}", style="yellow"))
-
-
-def _print_decision(decision: Decision, signals: Signals) -> None:
+def _print_decision(
+    decision: Decision, signals: Signals, conditions: tuple[ConditionTrace | None, ...]
+) -> None:
     console = Console()
     facts = Table.grid(padding=(0, 2))
     draft = decision.draft
@@ -213,6 +156,9 @@ def _print_decision(decision: Decision, signals: Signals) -> None:
         "standard first": str(decision.standard_first or ""),
         "content tokens": decision.content_tokens.value if decision.mode is Mode.HYBRID else "",
         "max entropy": f"{decision.max_entropy:g} nats" if decision.max_entropy else "",
+        "temperature": _temperature(decision),
+        "max tokens": str(decision.limits.max_tokens or ""),
+        "backend": decision.backend or "",
         "bans": ", ".join(f"{mode} by {rule}" for mode, rule in decision.bans.items()),
         "policy": f"{decision.policy} {decision.policy_version}",
         "signals": ", ".join(
@@ -225,16 +171,10 @@ def _print_decision(decision: Decision, signals: Signals) -> None:
         if value:
             facts.add_row(Text(name, style="bold"), Text(value))
     console.print(facts)
-    console.print(_trace_table(decision.trace))
+    console.print(trace_tree(decision.trace, conditions))
 
 
-def _trace_table(trace: tuple[RuleTrace, ...]) -> Table:
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("rule", "kind", "matched", "why"):
-        table.add_column(heading, overflow="fold")
-    for rule in trace:
-        style = "bold" if rule.matched else "dim"
-        matched = "yes" if rule.matched else "no"
-        cells = (rule.rule, rule.kind, matched, rule.detail)
-        table.add_row(*(Text(cell, style=style) for cell in cells))
-    return table
+def _temperature(decision: Decision) -> str:
+    fixed, cap = decision.limits.temperature, decision.limits.max_temperature
+    parts = ("" if fixed is None else f"{fixed:g}", "" if cap is None else f"at most {cap:g}")
+    return ", ".join(filter(None, parts))

@@ -1,0 +1,150 @@
+"""The cases of a ``_test.yaml`` file as people write them: what is given, and what must come out.
+
+Running them is `testing`'s matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from gateway.routing.when import Count, Domain, Several, Text, described
+from gateway.types import ChatRequest, Message, Mode
+
+S = TypeVar("S", bound=msgspec.Struct)
+Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+DEFAULT_NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+"""When a case does not say: a Monday at noon."""
+
+
+class MessageEntry(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
+    content: Annotated[str, described("the text of the turn")]
+    role: Annotated[str, described("who speaks")] = "user"
+
+
+class RequestEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a case says of its request; the rest is as plain as can be."""
+
+    messages: Annotated[
+        tuple[MessageEntry, ...], described("the conversation", [{"content": "Sort this list."}])
+    ] = ()
+    prompt: Annotated[str | None, described("a text to complete, instead of `messages`")] = None
+    model: Annotated[str, described("the model asked for")] = "test"
+    stream: Annotated[bool, described("whether the answer is streamed")] = False
+    n: Annotated[Annotated[int, msgspec.Meta(ge=1)], described("choices asked for")] = 1
+    has_tools: Annotated[bool, described("whether tools are offered")] = False
+    response_format: Annotated[str, described("`text`, `json_object` or `json_schema`")] = "text"
+    headers: Annotated[Mapping[str, str], described("request headers", {"X-Team": "red"})] = (
+        msgspec.field(default_factory=dict)
+    )
+    requested_mode: Annotated[Mode | None, described("the caller's wish")] = None
+    caller: Annotated[str, described("who asks")] = "anonymous"
+    team: Annotated[str | None, described("their team")] = None
+    prompt_tokens: Annotated[
+        Count | None,
+        described("the prompt's length; a token for every four characters if left out"),
+    ] = None
+    now: Annotated[
+        datetime,
+        described("when the request comes; a Monday at noon if left out"),
+    ] = DEFAULT_NOW
+
+    def __post_init__(self) -> None:
+        if self.messages and self.prompt is not None:
+            raise ValueError("has both `messages` and `prompt`", "keep one of them")
+
+    def build(self) -> ChatRequest:
+        """The request as the gateway knows it."""
+        return ChatRequest(
+            model=self.model,
+            messages=tuple(Message(turn.role, turn.content) for turn in self.messages),
+            prompt=self.prompt,
+            stream=self.stream,
+            n=self.n,
+            has_tools=self.has_tools,
+            response_format=self.response_format,
+            headers={name.lower(): value for name, value in self.headers.items()},
+            requested_mode=self.requested_mode,
+        )
+
+
+class Expectation(msgspec.Struct, frozen=True, kw_only=True):
+    """What must come out; what is not given may be anything."""
+
+    mode: Annotated[Mode, described("how it is decoded")]
+    rule: Annotated[Text, described("the rule that the decision bears, or `default`, …")]
+    bans: Annotated[tuple[Mode, ...] | None, described("all modes that are banned")] = None
+    deny: Annotated[str | None, described("the message of the refusal")] = None
+    draft_source: Annotated[str | None, described("`none` for no draft")] = None
+    standard_first: Annotated[int | None, described("tokens before the first draft")] = None
+    max_entropy: Annotated[float | None, described("of the entropy gate, in nats")] = None
+    verifier: Annotated[str | None, described("the verifier")] = None
+    backend: Annotated[str | None, described("where it is sent; `none` for wherever it came")] = (
+        None
+    )
+    temperature: Annotated[float | None, described("the fixed temperature")] = None
+    max_temperature: Annotated[float | None, described("the cap on the temperature")] = None
+    max_tokens: Annotated[int | None, described("the cap on the length")] = None
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a request. Without ``signals``, its text is classified."""
+
+    signals: Annotated[
+        Mapping[Domain, Probability] | None,
+        described("domain probabilities; those not named are 0", {"code": 0.9}),
+    ] = None
+    language: Annotated[str | None, described("the language signal; `und` for unknown")] = None
+    has_context: Annotated[bool | None, described("the signal that it carries its source")] = None
+    classifier_error: Annotated[str | None, described("as if a classifier had failed")] = None
+    truncated: Annotated[bool, described("as if some text had not been scored")] = False
+    request: Annotated[RequestEntry, described("what is asked", {"stream": True})] = RequestEntry()
+
+
+class Title(msgspec.Struct, frozen=True, kw_only=True):
+    """What a case begins with."""
+
+    name: Annotated[Text, described("unique; says what must be so")]
+    fixture: Annotated[Text | None, described("a fixture to start from")] = None
+
+
+class Case(Given, Title, frozen=True, kw_only=True):
+    """One case: what is given, beside or over its fixture, and what must come out."""
+
+    expect: Annotated[
+        Expectation, described("what must come out", {"mode": "standard", "rule": "medical"})
+    ]
+
+    def over(self, fixture: Given) -> Case:
+        """The case with the fixture below it: what the case says wins, key by key."""
+        request = _over(self.request, fixture.request)
+        merged = _over(self, fixture)
+        signals = {**(fixture.signals or {}), **(self.signals or {})}
+        there = fixture.signals is not None or self.signals is not None
+        return msgspec.structs.replace(merged, request=request, signals=signals if there else None)
+
+
+class CaseFile(msgspec.Struct, frozen=True):
+    """A whole file of cases."""
+
+    cases: Annotated[Annotated[tuple[Case, ...], Several], described("what the policy must decide")]
+    fixtures: Annotated[
+        Mapping[str, Given], described("what several cases start from, by name")
+    ] = msgspec.field(default_factory=dict)
+
+
+def _over(top: S, below: msgspec.Struct) -> S:
+    """``top`` with those fields of ``below`` that it leaves at their default."""
+    plain = {field.name: field.default for field in msgspec.structs.fields(top)}
+    given = {
+        field.name: getattr(below, field.name)
+        for field in msgspec.structs.fields(below)
+        if getattr(top, field.name) == plain[field.name] or not getattr(top, field.name)
+    }
+    return msgspec.structs.replace(top, **given)
