@@ -254,8 +254,16 @@ def _struct(type: Any) -> Any:
 
 def _key_order(type: Any) -> dict[str, int]:
     struct = _struct(type)
-    fields = msgspec.structs.fields(struct) if struct is not None else ()
-    return {field.encode_name: i for i, field in enumerate(fields)}
+    if struct is None:
+        return {}
+    names = (field.encode_name for field in msgspec.structs.fields(struct))
+    return {name: i for i, name in enumerate(dict.fromkeys((*_written_first(struct), *names)))}
+
+
+def _written_first(struct: Any) -> tuple[str, ...]:
+    """Keys that a struct wants first although it inherits others before them."""
+    first: tuple[str, ...] = getattr(struct, "written_first", ())
+    return first
 
 
 def _field_type(type: Any, key: str) -> Any:

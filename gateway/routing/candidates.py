@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
+from gateway.routing.cases import DEFAULT_NOW
 from gateway.routing.globs import witnesses
-from gateway.routing.testing import DEFAULT_NOW
 from gateway.routing.values import find_timezone, minutes
 from gateway.routing.when import TimeTest, When
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
@@ -107,16 +107,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     request: Annotated[RequestEntry, described("what is asked", {"stream": True})] = RequestEntry()
 
 
-class Title(msgspec.Struct, frozen=True, kw_only=True):
-    """What a case begins with."""
-
-    name: Annotated[Text, described("unique; says what must be so")]
-    fixture: Annotated[Text | None, described("a fixture to start from")] = None
-
-
-class Case(Given, Title, frozen=True, kw_only=True):
+class Case(Given, frozen=True, kw_only=True):
     """One case: what is given, beside or over its fixture, and what must come out."""
 
+    written_first: ClassVar[tuple[str, ...]] = ("name", "fixture")
+    name: Annotated[Text, described("unique; says what must be so")]
+    fixture: Annotated[Text | None, described("a fixture to start from")] = None
     expect: Annotated[
         Expectation, described("what must come out", {"mode": "standard", "rule": "medical"})
     ]

@@ -13,7 +13,7 @@ from gateway.routing.effects import Effect, differences, is_looser
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.proofs import Counterexample, counterexample
-from gateway.routing.regions import describe
+from gateway.routing.regions import Regions
 from gateway.types import Decision, Mode
 
 _Key = tuple[tuple[Effect, ...], str, str]
@@ -79,13 +79,14 @@ def compare(old: Policy, new: Policy) -> Comparison:
                 group = groups.setdefault(key, _Group(wished, was, now))
                 group.cells[cell] = None
                 group.wishes[wish] = None
-    changes = [_change(search, key, group, (old, new)) for key, group in groups.items()]
+    regions = Regions(search)
+    changes = [_change(regions, key, group, (old, new)) for key, group in groups.items()]
     # What callers did not ask for comes first, and of that what is looser.
     changes.sort(key=lambda change: ("none" not in change.requested_modes, not change.looser))
     return Comparison(tuple(changes), cells)
 
 
-def _change(search: Search, key: _Key, group: _Group, policies: tuple[Policy, Policy]) -> Change:
+def _change(regions: Regions, key: _Key, group: _Group, policies: tuple[Policy, Policy]) -> Change:
     effects, old_rule, new_rule = key
     examples: list[Counterexample] = [
         counterexample(group.point, policy, decision)
@@ -97,7 +98,7 @@ def _change(search: Search, key: _Key, group: _Group, policies: tuple[Policy, Po
         looser=is_looser(effects),
         old_rule=old_rule,
         new_rule=new_rule,
-        where=describe(search, group.cells),
+        where=regions.describe(group.cells),
         requested_modes=tuple(wish.value if wish else "none" for wish in group.wishes),
         example=shown.case,
         assumes=shown.assumes,

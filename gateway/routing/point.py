@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from gateway.routing.assumptions import Assumption, is_assumption, read
+from gateway.routing.cases import DEFAULT_NOW
 from gateway.routing.decide import decide
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy
-from gateway.routing.testing import DEFAULT_NOW, given_signals
+from gateway.routing.testing import given_signals
 from gateway.types import Caller, ChatRequest, Decision, Message, Mode, Signals
 
 UNDETERMINED = "und"

@@ -13,50 +13,68 @@ MAX_TIMES = 3
 _NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}
 
 
-def describe(search: Search, cells: Collection[int]) -> tuple[str, ...]:
-    """One condition a variable, which every request of the cells meets.
+class Regions:
+    """The cells of a finished search, to be spoken of in groups."""
 
-    A request may meet them all and yet be in another cell, when cells depend on several things.
-    """
-    variables = search.space.variables
-    return tuple(
-        _words(variables[i], bits)
-        for i, bits in sorted(_bounds(search, cells).items())
-        if bits != (1 << len(variables[i].values)) - 1
-    )
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._order = {node: place for place, node in enumerate(_upwards(search))}
+        self._parents: dict[int, list[int]] = {}
+        for node, each in enumerate(search.nodes):
+            for _, child in each.children:
+                self._parents.setdefault(child, []).append(node)
 
+    def describe(self, cells: Collection[int]) -> tuple[str, ...]:
+        """One condition a variable, which every request of the cells meets; bars come first.
 
-def _bounds(search: Search, cells: Collection[int]) -> Mapping[int, int]:
-    """Variable → the values, as bits, on the ways to the cells; only those on every way."""
-    leads: dict[int, int] = {}
-    """Node → the variables on every way from it to one of the cells, as bits."""
-    found: dict[int, int] = {}
-    for node in _upwards(search):
-        each = search.nodes[node]
-        if node in cells:
+        A request may meet them all and yet be in another cell, when cells depend on several things.
+        """
+        variables = self._search.space.variables
+        bounds = self._bounds(cells)
+        return tuple(
+            _words(variables[i], bounds[i])
+            for i in sorted(bounds, key=lambda i: (variables[i].field != "domain", i == TRUST, i))
+            if bounds[i] != (1 << len(variables[i].values)) - 1
+        )
+
+    def _bounds(self, cells: Collection[int]) -> Mapping[int, int]:
+        """Variable → the values, as bits, on the ways to the cells; only those on every way."""
+        leads: dict[int, int] = {}
+        """Node → the variables on every way from it to one of the cells, as bits."""
+        found: dict[int, int] = {}
+        always = -1
+        for node in sorted(self._above(cells), key=self._order.__getitem__):
+            each = self._search.nodes[node]
             leads[node] = 0
-        if each.variable < 0:
-            continue
-        children = [(value, child) for value, child in each.children if child in leads]
-        if children:
-            common = -1
-            for value, child in children:
-                common &= leads[child]
-                found[each.variable] = found.get(each.variable, 0) | 1 << value
-            leads[node] = common | 1 << each.variable
-    always = -1
-    for node, each in enumerate(search.nodes):
-        if each.parent is not None and each.parent[0] < 0 and node in leads:
-            found[TRUST] = found.get(TRUST, 0) | 1 << each.parent[2]
-            always &= leads[node] | 1 << TRUST
-    return {variable: bits for variable, bits in found.items() if always >> variable & 1}
+            if each.variable >= 0:
+                common = -1
+                for value, child in each.children:
+                    if child in leads:
+                        common &= leads[child]
+                        found[each.variable] = found.get(each.variable, 0) | 1 << value
+                leads[node] = common | 1 << each.variable
+            if each.parent is not None and each.parent[0] < 0:
+                found[TRUST] = found.get(TRUST, 0) | 1 << each.parent[2]
+                always &= leads[node] | 1 << TRUST
+        return {variable: bits for variable, bits in found.items() if always >> variable & 1}
+
+    def _above(self, cells: Collection[int]) -> set[int]:
+        """The cells and every node that leads to one."""
+        above = set(cells)
+        queue = list(cells)
+        while queue:
+            for parent in self._parents.get(queue.pop(), ()):
+                if parent not in above:
+                    above.add(parent)
+                    queue.append(parent)
+        return above
 
 
 def _upwards(search: Search) -> Iterator[int]:
     """Every node, after all that can be reached from it."""
     done: set[int] = set()
     for root in range(len(search.nodes)):
-        stack = [(root, False)]
+        stack = [(root, False)] if root not in done else []
         while stack:
             node, expanded = stack.pop()
             if expanded:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from gateway.routing import abstraction, candidates
 from gateway.routing.abstraction import TRUST, Space, Trust
+from gateway.routing.cases import DEFAULT_NOW
 from gateway.routing.cells import AbstractionError, Search
 from gateway.routing.facts import Facts
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy, parse_policy
-from gateway.routing.testing import DEFAULT_NOW
 from gateway.types import Decision
 
 FEW_DOMAINS = ("medical", "code", "general_chat")
