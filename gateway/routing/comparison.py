@@ -89,7 +89,7 @@ def compare(old: Policy, new: Policy) -> Comparison:
 def _change(regions: Regions, key: _Key, group: _Group, policies: tuple[Policy, Policy]) -> Change:
     effects, old_rule, new_rule = key
     examples: list[Counterexample] = [
-        counterexample(group.point, policy, decision)
+        counterexample(f"{old_rule} to {new_rule}", group.point, policy, decision)
         for policy, decision in zip(policies, (group.old, group.new), strict=True)
     ]
     shown = max(examples, key=lambda example: len(example.assumes))

@@ -189,13 +189,14 @@ def prove(policy: Policy, statement: Statement) -> Verdict:
             decision = wished.decide(assumed)
             meets = all(demand(decision) for demand in demands)
             if meets is (statement.never is not None):
-                example = counterexample(wished, policy, decision, claim.when)
+                name = f"against: {statement.name}"
+                example = counterexample(name, wished, policy, decision, claim.when)
                 return Verdict(statement.name, False, False, cells, example)
     return Verdict(statement.name, cells > 0, cells == 0, cells, None)
 
 
 def counterexample(
-    point: Point, policy: Policy, decision: Decision, when: When | None = None
+    name: str, point: Point, policy: Policy, decision: Decision, when: When | None = None
 ) -> Counterexample:
     """The point as people can try it; with a text that does what was assumed, if one is found."""
     text = "\n".join(each.example for each in point.assumptions)
@@ -204,8 +205,12 @@ def counterexample(
     found = real.decide(policy)
     alike = msgspec.structs.replace(found, trace=()) == msgspec.structs.replace(decision, trace=())
     if alike and (when is None or compile_when(when)(real.facts())[0]):
-        return Counterexample(real.case(), found, real.assumes)
-    return Counterexample(point.case(), decision, point.assumes)
+        point, decision = real, found
+    expect = {"mode": decision.mode.value, "rule": decision.rule}
+    if decision.deny is not None:
+        expect["deny"] = decision.deny
+    case = {"name": name, **point.case(), "expect": expect}
+    return Counterexample(case, decision, point.assumes)
 
 
 def _within(cap: float | None, bound: float) -> bool:

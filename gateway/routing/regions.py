@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.routing.abstraction import TRUST, Variable
+from gateway.routing.abstraction import NO_TOP, TRUST, Variable
 from gateway.routing.assumptions import is_assumption, read
 from gateway.routing.cells import Search
+from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
 
 MAX_TIMES = 3
 _NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}
@@ -35,7 +37,24 @@ class Regions:
             _words(variables[i], bounds[i])
             for i in sorted(bounds, key=lambda i: (variables[i].field != "domain", i == TRUST, i))
             if bounds[i] != (1 << len(variables[i].values)) - 1
+            and not (variables[i].field == "top" and self._implied(bounds, bounds[i]))
         )
+
+    def _implied(self, bounds: Mapping[int, int], tops: int) -> bool:
+        """Whether the bars alone leave no other domain to be the most probable one."""
+        variables = self._search.space.variables
+        lows, ends = {NO_TOP: TOP_DOMAIN_PROBABILITY}, {NO_TOP: 1.0}
+        for i, bits in bounds.items():
+            if variables[i].field == "domain":
+                chosen = _chosen(variables[i], bits)
+                lows[variables[i].key] = variables[i].values[chosen[0]]
+                ends[variables[i].key] = variables[i].upper(chosen[-1]) or math.inf
+        highest = max(lows.values())
+        if highest > TOP_DOMAIN_PROBABILITY or list(lows.values()).count(highest) > 1:
+            ends[NO_TOP] = 0.0
+        top = self._search.space.top
+        left_out = (name for name, i in variables[top or 0].tops.items() if not tops >> i & 1)
+        return all(ends.get(name, math.inf) <= highest for name in left_out)
 
     def _bounds(self, cells: Collection[int]) -> Mapping[int, int]:
         """Variable → the values, as bits, on the ways to the cells; only those on every way."""
@@ -86,7 +105,7 @@ def _upwards(search: Search) -> Iterator[int]:
 
 
 def _words(variable: Variable, bits: int) -> str:
-    chosen = [i for i in range(len(variable.values)) if bits >> i & 1]
+    chosen = _chosen(variable, bits)
     special: Mapping[str, Callable[[Variable, Sequence[int]], str]] = {
         "trust": _trust,
         "top": _top,
@@ -98,14 +117,18 @@ def _words(variable: Variable, bits: int) -> str:
     return special.get(variable.field, _names)(variable, chosen)
 
 
+def _chosen(variable: Variable, bits: int) -> list[int]:
+    return [i for i in range(len(variable.values)) if bits >> i & 1]
+
+
 def _trust(variable: Variable, chosen: Sequence[int]) -> str:
     return f"signals {_or([str(variable.values[i]) for i in chosen])}"
 
 
 def _top(variable: Variable, chosen: Sequence[int]) -> str:
-    left_out = [name for name, i in variable.tops.items() if i not in chosen]
+    left_out = [name or "none" for name, i in variable.tops.items() if i not in chosen]
     named = [name or "none" for name, i in variable.tops.items() if i in chosen]
-    if 0 in chosen and left_out:
+    if len(left_out) < len(named):
         return f"most probable domain not {_or(left_out)}"
     return f"most probable domain {_or(named)}"
 
