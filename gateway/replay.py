@@ -14,13 +14,14 @@ import msgspec
 
 from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord
-from gateway.routing.abstraction import TRUST, Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume
 from gateway.routing.cells import Search
 from gateway.routing.decide import decide
 from gateway.routing.effects import Effect, differences, is_looser
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy
+from gateway.routing.variables import TRUST, Trust
 from gateway.types import ChatRequest, Decision, Mode
 
 MIN_ANSWERS = 5

@@ -15,19 +15,16 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import ConfigError, Problem
 from gateway.routing.candidates import candidates, moments
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test, compile_when
-from gateway.routing.facts import Facts
 from gateway.routing.formulas import FALSE, TRUE, Formula, Formulas
+from gateway.routing.globs import TooManyPatterns
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
+from gateway.routing.variables import NO_TOP, TRUST, Trust, Variable
 from gateway.routing.when import DomainTest, When
 from gateway.types import DOMAINS
-
-TRUST = 0
-"""The variable that says whether the signals can be trusted: its values are a `Trust` each."""
-NO_TOP = ""
-"""Where no domain has the probability that the most probable one needs."""
 
 _Leaf = When | date
 """A condition that reads one place; a day: that it is over."""
@@ -39,48 +36,6 @@ _FIELDS = {
     "max_prompt_tokens": "prompt_tokens",
     "time": "now",
 }
-
-
-class Trust(msgspec.Struct, frozen=True):
-    """Whether the signals of a request can be trusted, and which are missing altogether."""
-
-    classifier_error: bool = False
-    truncated: bool = False
-    missing: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        words = [name for name in ("classifier_error", "truncated") if getattr(self, name)]
-        words += [f"without {name}" for name in self.missing]
-        return " ".join(words or ["trusted"]).replace("_", " ")
-
-
-class Variable(msgspec.Struct, frozen=True):
-    """One place that conditions read, and the classes of what may stand there."""
-
-    field: str
-    """The field of `Point`; ``domain`` and ``header`` for one entry of such a field."""
-    key: str
-    """The domain or header; empty for other fields."""
-    values: tuple[Any, ...]
-    """One representative a class; the plainest first."""
-    members: tuple[tuple[Any, ...], ...] = ()
-    """All candidates, class by class."""
-    tests: tuple[Test, ...] = ()
-    classes: Mapping[tuple[bool, ...], int] = {}
-    """What the tests answer → the class."""
-    tops: Mapping[str, int] = {}
-    """For the most probable domain alone: domain → class."""
-
-    def value_of(self, facts: Facts) -> int:
-        """The class of what is there in one request. Raises KeyError if there is none for it."""
-        if self.field == "top":
-            domain, score = facts.top_domain
-            return self.tops[domain if score >= TOP_DOMAIN_PROBABILITY else NO_TOP]
-        return self.classes[tuple(test(facts)[0] for test in self.tests)]
-
-    def upper(self, value: int) -> float | None:
-        """Where a class of a domain's probability ends, excluded; None: at 1, included."""
-        return self.values[value + 1] if value + 1 < len(self.values) else None
 
 
 class Space:
@@ -96,7 +51,12 @@ class Space:
         if _TOP in leaves:
             self._add_top(tuple(leaves.pop(_TOP)), barred)
         for (field, key), found in leaves.items():
-            self._add(field, key, tuple(found))
+            try:
+                self._add(field, key, tuple(found))
+            except TooManyPatterns as error:
+                path = " and ".join(policy.path for policy in policies)
+                hint = "use fewer wildcards in `model` conditions"
+                raise ConfigError([Problem(str(error), path=path, hint=hint)]) from None
         self.levels = {
             variable.key: i
             for i, variable in enumerate(self.variables)

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gateway.routing.abstraction import Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume
 from gateway.routing.cells import Search
 from gateway.routing.formulas import Formula
 from gateway.routing.policy import Policy, Rule
+from gateway.routing.variables import Trust
 from gateway.types import DOMAINS, Decision
 
 

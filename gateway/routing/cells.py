@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gateway.errors import ConfigError, Problem
-from gateway.routing.abstraction import TRUST, Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
 from gateway.routing.formulas import FALSE, TRUE, Formula
 from gateway.routing.outline import Outline, State
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
+from gateway.routing.variables import TRUST, Trust
 from gateway.types import Mode
 
 MAX_STATES = 250_000

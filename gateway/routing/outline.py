@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from gateway.routing.abstraction import Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.formulas import FALSE, TRUE, Formula
 from gateway.routing.policy import Layer, Placed, Policy, Rule
+from gateway.routing.variables import Trust
 from gateway.types import Mode
 
 _Rules = tuple[tuple[int, Formula], ...]

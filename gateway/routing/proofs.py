@@ -14,13 +14,14 @@ import msgspec
 from gateway import documents
 from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError, Problem
-from gateway.routing.abstraction import Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume, assume_when, is_assumption
 from gateway.routing.cells import WISHES, Search
 from gateway.routing.conditions import compile_when
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.schema import RESERVED_IDS
+from gateway.routing.variables import Trust
 from gateway.routing.when import Text, When
 from gateway.types import Decision, Mode
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.routing.abstraction import NO_TOP, TRUST, Variable
 from gateway.routing.assumptions import is_assumption, read
 from gateway.routing.cells import Search
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
+from gateway.routing.variables import NO_TOP, TRUST, Variable
 
 MAX_TIMES = 3
 _NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}

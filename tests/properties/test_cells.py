@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.routing import abstraction, candidates
-from gateway.routing.abstraction import TRUST, Space, Trust
+from gateway.routing.abstraction import Space
 from gateway.routing.cells import AbstractionError, Search
 from gateway.routing.facts import Facts
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
+from gateway.routing.variables import TRUST, Trust
 from gateway.types import Decision
 from tests.policies import (
     FEW_DOMAINS,
@@ -31,7 +32,7 @@ from tests.policies import (
     rule_lists_of,
 )
 
-few = settings(max_examples=40, deadline=None, phases=QUICK)
+few = settings(max_examples=30, deadline=None, phases=QUICK)
 
 
 def searched(policy: Policy) -> tuple[Search, dict[int, Point]]:
