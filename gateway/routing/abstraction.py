@@ -153,7 +153,7 @@ class Space:
         tests = tuple(map(_test, leaves))
         classes: dict[tuple[bool, ...], int] = {}
         members: list[list[Any]] = []
-        for candidate in _candidates(field, leaves):
+        for candidate in dict.fromkeys(_candidates(field, leaves)):
             facts = _alone(field, key, candidate).facts()
             answers = tuple(test(facts)[0] for test in tests)
             if answers not in classes:

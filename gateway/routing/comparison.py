@@ -16,7 +16,8 @@ from gateway.routing.proofs import Counterexample, counterexample
 from gateway.routing.regions import Regions
 from gateway.types import Decision, Mode
 
-_Key = tuple[tuple[Effect, ...], str, str]
+_Key = tuple[tuple[Effect, ...], tuple[str, str] | None]
+"""What changes, and the rules if they do."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +26,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     effects: tuple[Effect, ...]
     looser: bool
     """Whether at least one of the effects is."""
-    old_rule: str
-    new_rule: str
+    old_rules: tuple[str, ...]
+    new_rules: tuple[str, ...]
+    """The same as the old ones: the rules do something else now."""
     where: tuple[str, ...]
     """What all these requests have in common. Others may have it too."""
     requested_modes: tuple[str, ...]
@@ -56,6 +58,8 @@ class _Group:
 
     def __init__(self, point: Point, old: Decision, new: Decision) -> None:
         self.point, self.old, self.new = point, old, new
+        self.old_rules: dict[str, None] = {}
+        self.new_rules: dict[str, None] = {}
         self.cells: dict[int, None] = {}
         self.wishes: dict[Mode | None, None] = {}
 
@@ -75,29 +79,38 @@ def compare(old: Policy, new: Policy) -> Comparison:
             was, now = wished.decide(before), wished.decide(after)
             effects = differences(was, now)
             if effects:
-                key = (effects, was.rule, now.rule)
-                group = groups.setdefault(key, _Group(wished, was, now))
+                rules = None if was.rule == now.rule else (was.rule, now.rule)
+                group = groups.setdefault((effects, rules), _Group(wished, was, now))
+                group.old_rules[was.rule] = None
+                group.new_rules[now.rule] = None
                 group.cells[cell] = None
                 group.wishes[wish] = None
     regions = Regions(search)
-    changes = [_change(regions, key, group, (old, new)) for key, group in groups.items()]
+    changes = [
+        _change(regions, effects, group, (old, new)) for (effects, _), group in groups.items()
+    ]
     # What callers did not ask for comes first, and of that what is looser.
     changes.sort(key=lambda change: ("none" not in change.requested_modes, not change.looser))
     return Comparison(tuple(changes), cells)
 
 
-def _change(regions: Regions, key: _Key, group: _Group, policies: tuple[Policy, Policy]) -> Change:
-    effects, old_rule, new_rule = key
+def _change(
+    regions: Regions,
+    effects: tuple[Effect, ...],
+    group: _Group,
+    policies: tuple[Policy, Policy],
+) -> Change:
+    name = f"{group.old.rule} to {group.new.rule}"
     examples: list[Counterexample] = [
-        counterexample(f"{old_rule} to {new_rule}", group.point, policy, decision)
+        counterexample(name, group.point, policy, decision)
         for policy, decision in zip(policies, (group.old, group.new), strict=True)
     ]
     shown = max(examples, key=lambda example: len(example.assumes))
     return Change(
         effects=effects,
         looser=is_looser(effects),
-        old_rule=old_rule,
-        new_rule=new_rule,
+        old_rules=tuple(group.old_rules),
+        new_rules=tuple(group.new_rules),
         where=regions.describe(group.cells),
         requested_modes=tuple(wish.value if wish else "none" for wish in group.wishes),
         example=shown.case,

@@ -11,7 +11,7 @@ from gateway.routing.cells import Search
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
 from gateway.routing.variables import NO_TOP, TRUST, Variable
 
-MAX_TIMES = 3
+MAX_SHOWN = 3
 _NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}
 
 
@@ -158,7 +158,7 @@ def _count(variable: Variable, chosen: Sequence[int]) -> str:
 
 
 def _time(variable: Variable, chosen: Sequence[int]) -> str:
-    shown = [f"{variable.values[i]:%a %H:%M} UTC" for i in chosen[:MAX_TIMES]]
+    shown = [f"{variable.values[i]:%a %H:%M} UTC" for i in chosen[:MAX_SHOWN]]
     return f"time such as {_or(shown)}"
 
 
@@ -168,6 +168,8 @@ def _names(variable: Variable, chosen: Sequence[int]) -> str:
         (assumption,) = read((variable.key,))
         return f"{'' if 1 in chosen else 'no '}{assumption}"
     name = f"header {variable.key}" if variable.field == "header" else variable.field
+    if name == "model":
+        return f"model such as {_or([variable.values[i] for i in chosen[:MAX_SHOWN]])}"
     others = [i for i in range(len(variable.values)) if i not in chosen]
     if isinstance(variable.values[0], bool):
         return f"{name} {_or([_shown(variable.values[i]) for i in chosen])}"

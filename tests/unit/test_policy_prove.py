@@ -118,6 +118,7 @@ def test_what_is_not_so_has_a_request_against_it_that_is_a_passing_case(
     assert verdict.counterexample is not None
     case = verdict.counterexample.case
     assert signals.items() <= case["signals"].items()
+    assert case["expect"]["rule"] == rule
     cases = files.with_name("p_test.yaml")
     cases.write_text(yaml.safe_dump({"cases": [case]}, sort_keys=False))
     assert run_cases(parse(), cases).passed

@@ -55,9 +55,8 @@ def _print(console: Console, comparison: Comparison, examples: bool) -> None:
 
 def _print_change(console: Console, change: Change) -> None:
     effects = ", ".join(map(str, change.effects))
-    rules = f"was {change.old_rule}"
-    if change.new_rule != change.old_rule:
-        rules += f", now {change.new_rule}"
+    old, new = (" or ".join(rules) for rules in (change.old_rules, change.new_rules))
+    rules = f"by {old}" if old == new else f"was {old}, now {new}"
     mark = "looser" if change.looser else "change"
     console.print(Text(f"{mark}  {effects} ({rules})", style="bold"))
     where = list(change.where)
