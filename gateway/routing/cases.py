@@ -126,21 +126,26 @@ class Case(Given, frozen=True, kw_only=True):
         return msgspec.structs.replace(merged, request=request, signals=signals if there else None)
 
 
-class CaseFile(msgspec.Struct, frozen=True):
+class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
     """A whole file of cases."""
 
-    cases: Annotated[Annotated[tuple[Case, ...], Several], described("what the policy must decide")]
     fixtures: Annotated[
         Mapping[str, Given], described("what several cases start from, by name")
     ] = msgspec.field(default_factory=dict)
+    cases: Annotated[Annotated[tuple[Case, ...], Several], described("what the policy must decide")]
 
 
 def _over(top: S, below: msgspec.Struct) -> S:
     """``top`` with those fields of ``below`` that it leaves at their default."""
-    plain = {field.name: field.default for field in msgspec.structs.fields(top)}
+    fields = {field.name: field for field in msgspec.structs.fields(top)}
     given = {
-        field.name: getattr(below, field.name)
-        for field in msgspec.structs.fields(below)
-        if getattr(top, field.name) == plain[field.name] or not getattr(top, field.name)
+        name: getattr(below, name)
+        for name in below.__struct_fields__
+        if getattr(top, name) == _default(fields[name])
     }
     return msgspec.structs.replace(top, **given)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()

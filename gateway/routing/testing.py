@@ -227,9 +227,10 @@ def _shown(value: object) -> str:
 
 
 def _reached(result: CaseResult) -> set[str]:
-    """The rules that had a part in the decision: every ban that matched, and what decided."""
+    """The rules that had a part in the decision: bans and limits that matched, and what decided."""
     decision = result.decision
     if decision is None:
         return set()
-    bans = (rule.rule for rule in decision.trace if rule.kind == "ban" and rule.matched)
-    return {decision.rule, *bans}
+    kinds = ("ban", "limit")
+    united = (rule.rule for rule in decision.trace if rule.kind in kinds and rule.matched)
+    return {decision.rule, *united}
