@@ -20,11 +20,9 @@ from gateway.routing.outline import Outline, State
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.variables import TRUST, Trust
-from gateway.types import Mode
 
 MAX_STATES = 250_000
 """Some 20 seconds of searching."""
-WISHES: tuple[Mode | None, ...] = (None, Mode.STANDARD, Mode.HYBRID, Mode.SPECULATIVE)
 
 
 class AbstractionError(Exception):

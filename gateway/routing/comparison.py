@@ -8,12 +8,13 @@ import msgspec
 
 from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume
-from gateway.routing.cells import WISHES, Search
+from gateway.routing.cells import Search
 from gateway.routing.effects import Effect, differences, is_looser
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.proofs import Counterexample, counterexample
 from gateway.routing.regions import Regions
+from gateway.routing.statements import WISHES
 from gateway.types import Decision, Mode
 
 _Key = tuple[tuple[Effect, ...], tuple[str, str] | None]

@@ -5,9 +5,8 @@ A statement is about every request there can be, not about cases: see `cells`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -16,110 +15,14 @@ from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError, Problem
 from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume, assume_when, is_assumption
-from gateway.routing.cells import WISHES, Search
+from gateway.routing.cells import Search
 from gateway.routing.conditions import compile_when
 from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.schema import RESERVED_IDS
-from gateway.routing.variables import Trust
-from gateway.routing.when import Text, When
-from gateway.types import Decision, Mode
-
-_Some = Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
-_Modes = Annotated[tuple[Mode, ...], msgspec.Meta(min_length=1)]
-_Wish = Literal["none", "standard", "speculative", "hybrid"]
-
-
-class Never(msgspec.Struct, frozen=True, kw_only=True):
-    """Some requests, and a decision that none of them may get: one with all that is given."""
-
-    when: When | None = None
-    requested_mode: Annotated[tuple[_Wish, ...], msgspec.Meta(min_length=1)] | None = None
-    """Only requests whose caller asks for one of these; all are meant if left out."""
-    classifier_error: bool | None = None
-    truncated: bool | None = None
-    mode: _Modes | None = None
-    verifier: _Some | None = None
-    lossy: bool | None = None
-    denied: bool | None = None
-    draft_source: _Some | None = None
-    backend: _Some | None = None
-    rule: _Some | None = None
-
-    def __post_init__(self) -> None:
-        if not any(True for _ in self.demands()):
-            names = "`mode`, `verifier`, `lossy`, `denied`, `draft_source`, `backend` or `rule`"
-            raise ValueError("says nothing of the decision", f"give {names}")
-
-    def demands(self) -> Iterator[Callable[[Decision], bool]]:
-        """What a decision must be to be the one that is spoken of."""
-        if (modes := self.mode) is not None:
-            yield lambda decision: decision.mode in modes
-        if (verifiers := self.verifier) is not None:
-            yield lambda decision: decision.verifier in verifiers
-        if (lossy := self.lossy) is not None:
-            yield lambda decision: (decision.max_distortion is not None) is lossy
-        if (denied := self.denied) is not None:
-            yield lambda decision: (decision.deny is not None) is denied
-        if (sources := self.draft_source) is not None:
-            yield lambda decision: (decision.draft.source if decision.draft else "none") in sources
-        if (backends := self.backend) is not None:
-            yield lambda decision: decision.backend in backends
-        if (rules := self.rule) is not None:
-            yield lambda decision: decision.rule in rules
-
-    def trusts(self, trust: Trust) -> bool:
-        """Whether requests are meant whose signals are trusted so. A missing signal is an error."""
-        error = trust.classifier_error or bool(trust.missing)
-        return self.classifier_error in (None, error) and self.truncated in (None, trust.truncated)
-
-    def wishes(self) -> Iterator[Mode | None]:
-        """What callers may ask for."""
-        for wish in WISHES:
-            if self.requested_mode is None or (wish or "none") in self.requested_mode:
-                yield wish
-
-
-class Always(Never, frozen=True, kw_only=True):
-    """Some requests, and the decision that each of them must get."""
-
-    max_temperature: float | None = None
-    """The decision caps the temperature at this or less."""
-    max_tokens: int | None = None
-
-    def demands(self) -> Iterator[Callable[[Decision], bool]]:
-        """See `Never.demands`."""
-        yield from super().demands()
-        if (temperature := self.max_temperature) is not None:
-            yield lambda decision: _within(decision.limits.max_temperature, temperature)
-        if (tokens := self.max_tokens) is not None:
-            yield lambda decision: _within(decision.limits.max_tokens, tokens)
-
-
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is to be proved."""
-
-    name: Text
-    never: Never | None = None
-    always: Always | None = None
-
-    def __post_init__(self) -> None:
-        if (self.never is None) is (self.always is None):
-            raise ValueError("needs exactly one of `never` and `always`")
-
-    @property
-    def claim(self) -> Never:
-        """Either of the two."""
-        claim = self.never or self.always
-        if claim is None:
-            raise AssertionError(self.name)
-        return claim
-
-
-class ProofFile(msgspec.Struct, frozen=True):
-    """A whole file of statements."""
-
-    statements: Annotated[tuple[Statement, ...], msgspec.Meta(min_length=1)]
+from gateway.routing.statements import ProofFile, Statement
+from gateway.routing.when import When
+from gateway.types import Decision
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -212,10 +115,6 @@ def counterexample(
         expect["deny"] = decision.deny
     case = {"name": name, **point.case(), "expect": expect}
     return Counterexample(case, decision, point.assumes)
-
-
-def _within(cap: float | None, bound: float) -> bool:
-    return cap is not None and cap <= bound
 
 
 def _check(policy: Policy, statements: tuple[Statement, ...], document: Document) -> None:

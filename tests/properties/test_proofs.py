@@ -10,7 +10,8 @@ from gateway.routing.comparison import compare
 from gateway.routing.conditions import compile_when
 from gateway.routing.effects import differences
 from gateway.routing.point import Point
-from gateway.routing.proofs import Never, Statement, prove
+from gateway.routing.proofs import prove
+from gateway.routing.statements import Never, Statement
 from gateway.routing.when import When
 from gateway.types import Mode
 from tests.policies import QUICK, Layers, conditions, layers, points, policy_of, rule_lists
