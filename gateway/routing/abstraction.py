@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ConfigError, Problem
+from gateway.routing.assumptions import read
 from gateway.routing.candidates import candidates, moments
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test, compile_when
 from gateway.routing.formulas import FALSE, TRUE, Formula, Formulas
@@ -66,6 +67,8 @@ class Space:
         self.top = next((i for i, each in enumerate(self.variables) if each.field == "top"), None)
         """The variable that is the most probable domain, where a condition reads it."""
         self.formulas = Formulas([len(variable.values) for variable in self.variables])
+        self.certain = self.formulas.conjunction(self._implications())
+        """Holds for every request there can be."""
 
     def formula(self, condition: When | None) -> Formula:
         """A condition as a formula. It must be one of those that the space was made for."""
@@ -130,6 +133,20 @@ class Space:
                 end = self.variables[level].upper(assignment[level])
             domains[top] = _above(domains, top, end)
         return Point(domains=domains, headers=headers, **changes)
+
+    def _implications(self) -> Iterator[Formula]:
+        """A text with the words of one condition has those of every condition that lists them too."""
+        found = [
+            (i, assumption)
+            for i, variable in enumerate(self.variables)
+            if variable.field == "header"
+            for assumption in read((variable.key,))
+        ]
+        for (i, one), (j, other) in itertools.permutations(found, 2):
+            if one.implies(other):
+                # A reserved header is missing, or there.
+                parts = self.formulas.literal(i, 0b01), self.formulas.literal(j, 0b10)
+                yield self.formulas.disjunction(parts)
 
     def _add_top(self, leaves: tuple[_Leaf, ...], barred: Collection[str]) -> None:
         tests = tuple(map(_test, leaves))

@@ -13,6 +13,7 @@ import msgspec
 from gateway.routing.conditions import compile_when
 from gateway.routing.policy import Placed, Policy, Rule
 from gateway.routing.when import HeaderTest, When
+from gateway.routing.words import fold, has_word
 
 _PREFIX = "assumed "
 HOLDS = "true"
@@ -38,6 +39,13 @@ class Assumption(msgspec.Struct, frozen=True):
     def when(self) -> When:
         """The condition itself."""
         return When(keyword=self.keyword, regex=self.regex)
+
+    def implies(self, other: Assumption) -> bool:
+        """Whether any text that meets this one surely meets the other: it has all of its words."""
+        if self.keyword is None or other.keyword is None:
+            return self == other
+        words = tuple(map(fold, other.keyword))
+        return all(any(has_word(fold(each), word) for word in words) for each in self.keyword)
 
     @property
     def example(self) -> str:

@@ -60,7 +60,7 @@ class Search:
         self.nodes: list[Node] = []
         self.policies = policies
         self._outlines = [Outline(policy, space) for policy in policies]
-        self._condition = condition
+        self._condition = space.formulas.conjunction((condition, space.certain))
         self._ranks = {variable: rank for rank, variable in enumerate(self._order())}
         self._found: dict[_Open, int] = {}
         self._queue: list[_Open] = []

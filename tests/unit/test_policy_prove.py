@@ -69,6 +69,7 @@ def test_the_shipped_policy_has_statements() -> None:
         "never: {when: {domain: {is: medical, min_probability: 0.25}}, mode: [speculative, hybrid]}",
         "never: {when: {domain: {is: medical}}, mode: [speculative, hybrid]}",
         "never: {when: {keyword: [dose]}, mode: [speculative]}",
+        "never: {when: {keyword: [DOSE, 'the dose']}, mode: [speculative]}",
         "always: {classifier_error: true, mode: [standard]}",
         "always: {requested_mode: [standard], mode: [standard]}",
         "never: {when: {not: {domain: {is: code}}}, requested_mode: [none], rule: [code]}",
