@@ -58,8 +58,8 @@ def _print_change(console: Console, change: Change) -> None:
     old, new = (" or ".join(rules) for rules in (change.old_rules, change.new_rules))
     rules = f"by {old}" if old == new else f"was {old}, now {new}"
     mark = "looser" if change.looser else "change"
-    console.print(Text(f"{mark}  {effects} ({rules})", style="bold"))
+    console.print(Text(f"{mark}  {effects} ({rules})", style="bold"), soft_wrap=True)
     where = list(change.where)
     if "none" not in change.requested_modes:
         where.append(f"where callers ask for {' or '.join(change.requested_modes)}")
-    console.print(Text(f"    {'; '.join(where) or 'every request'}"))
+    console.print(Text(f"    {'; '.join(where) or 'every request'}"), soft_wrap=True)

@@ -60,16 +60,16 @@ def _print_report(console: Console, report: ProofReport) -> None:
     cells = sum(verdict.cells for verdict in report.verdicts)
     style = "green" if report.proved else "red"
     words = f"{proved} of {len(report.verdicts)} statements proved, over {cells} kinds of requests."
-    console.print(Text(words, style=style))
+    console.print(Text(words, style=style), soft_wrap=True)
 
 
 def _print_failure(console: Console, verdict: Verdict) -> None:
     example = verdict.counterexample
     if example is None:
         message = f"SAYS NOTHING  {verdict.name}: no request meets its conditions"
-        console.print(Text(message, style="red"))
+        console.print(Text(message, style="red"), soft_wrap=True)
         return
-    console.print(Text(f"FALSE  {verdict.name}", style="red"))
+    console.print(Text(f"FALSE  {verdict.name}", style="red"), soft_wrap=True)
     print_case(console, example.case, example.assumes)
     console.print(trace_table(example.decision.trace))
 
@@ -81,8 +81,10 @@ def _print_analysis(console: Console, analysis: Analysis) -> None:
             "shadowed": f"always comes after {' or '.join(rule.by)}",
             "banned": f"its mode is banned wherever it would decide, by {' or '.join(rule.by)}",
         }
-        console.print(Text(f"Without effect: {rule.rule}: {words[rule.why]}.", style="yellow"))
+        message = f"Without effect: {rule.rule}: {words[rule.why]}."
+        console.print(Text(message, style="yellow"), soft_wrap=True)
     for always, says in ((True, "no rule decides, only default"), (False, "default may decide")):
         domains = [gap.domain for gap in analysis.gaps if gap.always is always]
         if domains:
-            console.print(Text(f"Of these domains alone {says}: {', '.join(domains)}."))
+            message = f"Of these domains alone {says}: {', '.join(domains)}."
+            console.print(Text(message), soft_wrap=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -70,27 +71,24 @@ async def _newest(reader: DecisionReader, since: float | None, limit: int) -> li
 
 
 def _print(console: Console, report: ReplayReport) -> None:
+    for line, style in _lines(report):
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _lines(report: ReplayReport) -> Iterator[tuple[str, str]]:
     for each in report.changed[:SHOWN]:
-        console.print(Text(f"{each.decision_id}  {_change(each)}"))
+        yield f"{each.decision_id}  {_change(each)}", ""
     if len(report.changed) > SHOWN:
-        console.print(Text(f"… and {len(report.changed) - SHOWN} more; --json lists all."))
-    console.print(
-        Text(
-            f"{report.requests} requests: {len(report.changed)} would change, "
-            f"{report.unchanged} would not, {len(report.unknown)} cannot be told.",
-            style="bold",
-        )
-    )
-    for heading, counts in (("domain", report.by_domain), ("caller", report.by_caller)):
-        if counts:
-            console.print(Text(f"By {heading}: {_counts(counts)}."))
-    reasons: dict[str, int] = {}
-    for each in report.unknown:
-        reasons[each.unknown] = reasons.get(each.unknown, 0) + 1
-    for reason, count in reasons.items():
-        console.print(Text(f"Cannot be told for {count}: {reason}.", style="yellow"))
+        yield f"… and {len(report.changed) - SHOWN} more; --json lists all.", ""
+    counts = f"{len(report.changed)} would change, {report.unchanged} would not"
+    yield f"{report.requests} requests: {counts}, {len(report.unknown)} cannot be told.", "bold"
+    for heading, by in (("domain", report.by_domain), ("caller", report.by_caller)):
+        if by:
+            yield f"By {heading}: {_counts(by)}.", ""
+    for reason, count in Counter(each.unknown for each in report.unknown).items():
+        yield f"Cannot be told for {count}: {reason}.", "yellow"
     if report.changed:
-        console.print(Text(_speed(report.speed)))
+        yield _speed(report.speed), ""
 
 
 def _change(each: Replayed) -> str:

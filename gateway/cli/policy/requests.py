@@ -17,4 +17,4 @@ def print_case(console: Console, case: Mapping[str, Any], assumes: Sequence[str]
     )
     for each in assumes:
         text += f"  # assuming {each}\n"
-    console.print(Text("\n".join(f"    {line}" for line in text.splitlines())))
+    console.print(Text("\n".join(f"    {line}" for line in text.splitlines())), soft_wrap=True)
