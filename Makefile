@@ -36,6 +36,7 @@ lint: $(STAMP) ## Style, types and policies
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/draftgate policy validate policies/default.yaml
+	$(BIN)/draftgate policy fmt --check policies
 
 bench: $(STAMP) ## Measure the engine; writes benchmarks/results
 	$(BIN)/python benchmarks/decoding.py

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -88,9 +88,15 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     backend: Annotated[str | None, described("where it is sent; `none` for wherever it came")] = (
         None
     )
-    temperature: Annotated[float | None, described("the fixed temperature")] = None
-    max_temperature: Annotated[float | None, described("the cap on the temperature")] = None
-    max_tokens: Annotated[int | None, described("the cap on the length")] = None
+    temperature: Annotated[
+        float | Literal["none"] | None, described("the fixed temperature, or `none`")
+    ] = None
+    max_temperature: Annotated[
+        float | Literal["none"] | None, described("the cap on the temperature, or `none`")
+    ] = None
+    max_tokens: Annotated[
+        int | Literal["none"] | None, described("the cap on the length, or `none`")
+    ] = None
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,23 +109,27 @@ def _domain(_: str, wanted: DomainTest) -> Test:
         return False, facts.shown(name) + missed
 
     def several(facts: Facts) -> Verdict:
-        best = max(names, key=lambda name: facts.domains.get(name, 0.0))
-        holds = facts.domains.get(best, 0.0) >= floor
-        return holds, facts.shown(best) + (held if holds else missed)
+        best, most = name, -1.0
+        for each in names:
+            score = facts.domains.get(each, 0.0)
+            if score > most:
+                best, most = each, score
+        return most >= floor, facts.shown(best) + (held if most >= floor else missed)
 
     return one if len(names) == 1 else several
 
 
 def _top_domain(names: Collection[str], shown: str) -> Test:
+    other = f"domain {shown} is not the most probable: "
+    held, missed = f" >= {TOP_DOMAIN_PROBABILITY}", f" < {TOP_DOMAIN_PROBABILITY}"
+
     def test(facts: Facts) -> Verdict:
         top, score = facts.top_domain
         if top not in names:
-            return False, f"domain {shown} is not the most probable: {top or 'none'} {score:.6g}"
-        sign = ">=" if score >= TOP_DOMAIN_PROBABILITY else "<"
-        return (
-            sign == ">=",
-            f"most probable domain {top} {score:.6g} {sign} {TOP_DOMAIN_PROBABILITY}",
-        )
+            return False, other + facts.top_domain_shown
+        holds = score >= TOP_DOMAIN_PROBABILITY
+        sign = held if holds else missed
+        return holds, f"most probable domain {facts.top_domain_shown}{sign}"
 
     return test
 
@@ -174,15 +178,12 @@ def _caller(_: str, wanted: OneOf) -> Test:
 
 def _team(_: str, wanted: OneOf) -> Test:
     names = frozenset(wanted.values)
-    return lambda facts: (facts.caller.team in names, f"team {facts.caller.team or 'none'}")
+    return lambda facts: (facts.caller.team in names, facts.team_shown)
 
 
 def _model(_: str, wanted: OneOf) -> Test:
-    globs = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.values))
-    return lambda facts: (
-        globs.match(facts.request.model) is not None,
-        f"model {facts.request.model[:64]}",
-    )
+    match = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted.values)).match
+    return lambda facts: (match(facts.request.model) is not None, facts.model_shown)
 
 
 def _response_format(_: str, wanted: OneOf) -> Test:
@@ -248,10 +249,10 @@ def _time(_: str, wanted: TimeTest) -> Test:
     first, last = minutes(wanted.between) if wanted.between else (0, 24 * 60)
 
     def test(facts: Facts) -> Verdict:
-        local = facts.now.astimezone(zone)
-        minute, day = local.hour * 60 + local.minute, WEEKDAYS[local.weekday()]
+        minute, day = facts.local(zone)
         within = first <= minute < last if first < last else minute >= first or minute < last
-        return within and day in days, f"time {day} {local:%H:%M} {wanted.timezone}"
+        clock = f"{minute // 60:02}:{minute % 60:02}"
+        return within and day in days, f"time {day} {clock} {wanted.timezone}"
 
     return test
 

@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy, Rule
-from gateway.routing.tighten import examine, limit, standard, tighten, unite_bans
+from gateway.routing.tighten import limit, standard, tighten, unite_bans, with_expiry
 from gateway.types import (
     Caller,
     ChatRequest,
@@ -78,13 +78,17 @@ def _first_match(
         if only_denies and rule.kind != "deny":
             trace[i] = RuleTrace(rule.id, rule.kind, False, "not tried: signals cannot be trusted")
             continue
-        matched, detail = examine(rule, facts)
-        banned = matched and rule.decision.mode in bans
+        matched, detail = rule.test(facts)
+        if not matched:
+            trace[i] = RuleTrace(rule.id, rule.kind, False, detail)
+            continue
+        detail = with_expiry(rule, detail, facts)
+        mode = rule.decision.mode
+        banned = mode in bans
         if banned:
-            mode = rule.decision.mode.value
-            detail = f"{detail}; {mode} is banned by {bans[mode]}"
-        trace[i] = RuleTrace(rule.id, rule.kind, matched, detail)
-        if matched and not banned:
+            detail = f"{detail}; {mode.value} is banned by {bans[mode]}"
+        trace[i] = RuleTrace(rule.id, rule.kind, True, detail)
+        if not banned:
             return rule
     return None
 

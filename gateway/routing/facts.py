@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 
+from gateway.routing.when import WEEKDAYS
 from gateway.routing.words import fold
 from gateway.types import Caller, ChatRequest, Signals
 
@@ -36,6 +37,7 @@ class Facts:
                 values[item.value] = item.score
         self.domains = self.scores.get("domain", {})
         self._shown: dict[str, str] = {}
+        self._local: dict[tzinfo, tuple[int, str]] = {}
 
     def _top(self, name: str) -> tuple[str, float]:
         """The value of a signal with the highest score, the first of equals; ("", 0.0) if none."""
@@ -58,10 +60,34 @@ class Facts:
         """The day of the request, in UTC."""
         return self.now.astimezone(UTC).date()
 
+    def local(self, zone: tzinfo) -> tuple[int, str]:
+        """Minutes since midnight and the day of the week in that zone; many rules ask for one."""
+        found = self._local.get(zone)
+        if found is None:
+            time = self.now.astimezone(zone)
+            found = self._local[zone] = (time.hour * 60 + time.minute, WEEKDAYS[time.weekday()])
+        return found
+
     @functools.cached_property
     def top_domain(self) -> tuple[str, float]:
         """The most probable domain and its probability."""
         return self._top("domain")
+
+    @functools.cached_property
+    def top_domain_shown(self) -> str:
+        """The most probable domain and its probability, for the trace."""
+        name, score = self.top_domain
+        return f"{name or 'none'} {score:.6g}"
+
+    @functools.cached_property
+    def team_shown(self) -> str:
+        """The caller's team, for the trace."""
+        return f"team {self.caller.team or 'none'}"
+
+    @functools.cached_property
+    def model_shown(self) -> str:
+        """The model asked for, for the trace."""
+        return f"model {self.request.model[:64]}"
 
     @functools.cached_property
     def language(self) -> str:

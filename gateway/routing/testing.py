@@ -206,10 +206,9 @@ def _differences(expect: Expectation, decision: Decision) -> list[str]:
         "bans": tuple(sorted(decision.bans)),
         "verifier": decision.verifier,
         "backend": decision.backend or "none",
-        "temperature": decision.limits.temperature,
-        "max_temperature": decision.limits.max_temperature,
-        "max_tokens": decision.limits.max_tokens,
     }
+    limits = msgspec.structs.asdict(decision.limits).items()
+    found |= {name: "none" if limit is None else limit for name, limit in limits}
     wanted = {name: getattr(expect, name) for name in found}
     if expect.bans is not None:
         wanted["bans"] = tuple(sorted(expect.bans))

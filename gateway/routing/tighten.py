@@ -32,13 +32,12 @@ def standard(chosen: Decision, reason: str) -> Decision:
     )
 
 
-def examine(rule: Rule, facts: Facts) -> tuple[bool, str]:
-    """Whether the rule matches, and why; one that has expired says so."""
-    matched, detail = rule.test(facts)
-    if matched and rule.expires is not None and rule.expired(facts.today):
-        effect = "decides standard" if rule.kind == "decide" else "still holds"
-        detail = f"{detail}; expired {rule.expires}, {effect}"
-    return matched, detail
+def with_expiry(rule: Rule, detail: str, facts: Facts) -> str:
+    """Why a rule matched, and that it has expired if it has."""
+    if rule.expires is None or not rule.expired(facts.today):
+        return detail
+    effect = "decides standard" if rule.kind == "decide" else "still holds"
+    return f"{detail}; expired {rule.expires}, {effect}"
 
 
 def unite_bans(
@@ -46,21 +45,23 @@ def unite_bans(
 ) -> None:
     """Add to ``bans`` (mode to rule id) what the matching rules ban, or all of them in doubt."""
     for i, rule in rules:
-        matched, detail = (True, doubt) if doubt else examine(rule, facts)
-        trace[i] = RuleTrace(rule.id, "ban", matched, detail)
+        matched, detail = (True, doubt) if doubt else rule.test(facts)
         if matched:
+            detail = with_expiry(rule, detail, facts)
             for mode in rule.bans:
                 bans.setdefault(mode.value, rule.id)
+        trace[i] = RuleTrace(rule.id, "ban", matched, detail)
 
 
 def limit(rules: Placed, chosen: Decision, facts: Facts, trace: Trace, doubt: str = "") -> Decision:
     """The decision within the limits that match, or all of them in doubt."""
     limits = chosen.limits
     for i, rule in rules:
-        matched, detail = (True, doubt) if doubt else examine(rule, facts)
-        trace[i] = RuleTrace(rule.id, "limit", matched, detail)
+        matched, detail = (True, doubt) if doubt else rule.test(facts)
         if matched:
+            detail = with_expiry(rule, detail, facts)
             limits = lower(limits, rule.decision.limits)
+        trace[i] = RuleTrace(rule.id, "limit", matched, detail)
     return chosen if limits is chosen.limits else msgspec.structs.replace(chosen, limits=limits)
 
 
@@ -103,7 +104,9 @@ def _apply(
         chosen = msgspec.structs.replace(standard(chosen, reason), rule=rule_id)
     chosen = limit(layer.limits, chosen, facts, trace, doubt)
     for i, rule in layer.denies:
-        matched, detail = examine(rule, facts)
+        matched, detail = rule.test(facts)
+        if matched:
+            detail = with_expiry(rule, detail, facts)
         trace[i] = RuleTrace(rule.id, "deny", matched, detail)
         if matched and chosen.deny is None:
             refusal = rule.decision

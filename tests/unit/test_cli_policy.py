@@ -114,7 +114,7 @@ def test_a_failing_case_shows_why_and_exits_with_1(policy_file: Path) -> None:
     result = draftgate("test", policy_file)
 
     assert result.exit_code == 1
-    assert "FAILED  all [bold]code" in result.stdout
+    assert re.search(r"all \[bold\]code: FAIL \(\d+ µs\)", result.stdout)
     assert "mode: expected speculative, got standard" in result.stdout
     assert "domain code 0.5 < 0.6" in result.stdout
     assert "No case reaches: code" in result.stdout
@@ -151,6 +151,152 @@ def test_explain_can_be_read_by_a_program(policy_file: Path) -> None:
         "code",
         "header",
     )
+
+
+CASES = """\
+cases:
+  - {name: code is fast, signals: {code: 0.9}, expect: {mode: speculative, rule: code}}
+  - {name: chat is not, signals: {general_chat: 0.9}, expect: {mode: standard, rule: default}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "said"),
+    [
+        (["--verbose"], 0, "chat is not: PASS ("),
+        (["--run", "^code"], 0, "1 of 1 cases passed; 1 of 1 rules covered."),
+        (["--run", "^chat", "--coverage-min", "50"], 1, "FAIL: coverage 0% is below 50%"),
+        (["--coverage-min", "100"], 0, "2 of 2 cases passed"),
+        (["--run", "cod$"], 0, "0 of 0 cases passed"),
+        (["--run", "cod$", "--fail-on-empty"], 1, "FAIL: no case was run"),
+        (["--run", "("], 2, "--run is no regular expression"),
+        (["--coverage-min", "101"], 2, "101"),
+    ],
+)
+def test_a_run_can_be_narrowed_and_held_to_more(
+    policy_file: Path, options: list[str], exit_code: int, said: str
+) -> None:
+    policy_file.with_name("mine_test.yaml").write_text(CASES)
+    result = draftgate("test", policy_file, *options)
+
+    assert result.exit_code == exit_code
+    assert said in result.output
+
+
+def test_a_program_reads_of_a_run_what_a_person_does(policy_file: Path) -> None:
+    policy_file.with_name("mine_test.yaml").write_text(CASES)
+    result = draftgate("test", policy_file, "--json", "--run", "^chat", "--coverage-min", "50")
+    report = json.loads(result.stdout)
+
+    assert (result.exit_code, report["passed"], report["coverage"]) == (1, False, 0.0)
+    assert report["complaints"] == ["coverage 0% is below 50%"]
+    assert [case["name"] for case in report["results"]] == ["chat is not"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "set.yaml").write_text(
+        "version: 1\nname: acme\npolicies: [base.yaml]\ntighten: [red.yaml]\n"
+    )
+    (tmp_path / "base.yaml").write_text(POLICY)
+    (tmp_path / "red.yaml").write_text(
+        "version: 1\nname: red\nfor: {team: {is: red}}\nrules: [{id: none, ban: [speculative]}]\n"
+    )
+    (tmp_path / "set_test.yaml").write_text("""\
+cases:
+  - name: a
+    signals: {code: 0.9}
+    request: {team: red}
+    expect: {mode: standard, rule: none}
+  - {name: b, signals: {code: 0.9}, expect: {mode: speculative, rule: code}}
+""")
+    return tmp_path
+
+
+def test_every_command_takes_a_folder(folder: Path) -> None:
+    validated = draftgate("validate", folder)
+    explained = draftgate("explain", folder, "--signals", "code=0.9", "--team", "red", "--json")
+
+    assert validated.exit_code == 0
+    assert "red.yaml: ok. red tightens with 1 rules." in validated.stdout
+    assert draftgate("test", folder, "--coverage-min", "100").exit_code == 0
+    assert json.loads(explained.stdout)["decision"]["rule"] == "none"
+    assert draftgate("fmt", folder, "--check").stdout.count("would change") == 1
+    assert draftgate("fmt", folder).exit_code == draftgate("fmt", folder, "--check").exit_code == 0
+
+
+def test_validate_warns_of_rules_that_have_expired(policy_file: Path) -> None:
+    policy_file.write_text(POLICY.replace("{id: code,", "{id: code, expires: 2020-01-01,"))
+    result = draftgate("validate", policy_file)
+
+    assert result.exit_code == 0
+    assert "warning: rule 'code' expired on 2020-01-01: it decides standard mode" in result.stderr
+
+
+def test_fmt_lays_out_a_policy_and_its_tests(policy_file: Path) -> None:
+    beside = policy_file.with_name("mine_test.yaml")
+    policy_file.write_text("name: mine # mine\nversion:   1\n")
+    beside.write_text("cases:\n- {expect: {rule: default, mode: standard}, name: a}\n")
+
+    diff = draftgate("fmt", policy_file, "--diff")
+    assert "+version: 1\n+name: mine  # mine\n" in diff.stdout
+    checked = draftgate("fmt", policy_file, "--check")
+    assert (checked.exit_code, checked.stdout.count("would change")) == (1, 2)
+    assert policy_file.read_text().startswith("name")
+
+    assert draftgate("fmt", policy_file).exit_code == 0
+    assert policy_file.read_text() == "version: 1\nname: mine  # mine\n"
+    assert beside.read_text() == "cases:\n  - {name: a, expect: {mode: standard, rule: default}}\n"
+    assert draftgate("fmt", policy_file, "--check").exit_code == 0
+
+
+def test_fmt_does_not_touch_a_file_that_is_wrong(policy_file: Path) -> None:
+    policy_file.write_text("nam: mine\nversion:   1\n")
+
+    assert draftgate("fmt", policy_file).exit_code == 2
+    assert policy_file.read_text() == "nam: mine\nversion:   1\n"
+
+
+def test_explain_shows_every_condition_of_a_rule_as_a_tree(
+    policy_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    policy_file.write_text("""\
+version: 1
+name: mine
+rules:
+  - id: mixed
+    when:
+      any:
+        - not: {stream: false}
+        - {n: 1, header: {name: X-Team, is: red}}
+      domain: {is: code}
+    deny: No.
+""")
+    given = ["--signals", "code=0.9", "--header", "X-Team=red"]
+    result = draftgate("explain", policy_file, *given)
+
+    assert [line.rstrip() for line in result.stdout.splitlines()[-9:]] == [
+        "└── ✓ deny mixed: most probable domain code 0.9 >= 0.5 and n 1 and header x-team red",
+        "    └── ✓ when",
+        "        ├── ✓ most probable domain code 0.9 >= 0.5",
+        "        └── ✓ any",
+        "            ├── · not",
+        "            │   └── ✓ stream false",
+        "            └── ✓ when",
+        "                ├── ✓ n 1",
+        "                └── ✓ header x-team red",
+    ]
+    as_json = json.loads(draftgate("explain", policy_file, *given, "--json").stdout)
+    assert as_json["conditions"]["mixed"]["inside"][1]["inside"][0]["holds"] is False
+
+
+def test_explain_looks_at_another_time(policy_file: Path) -> None:
+    policy_file.write_text(POLICY.replace("{id: code,", "{id: code, expires: 2030-01-01,"))
+
+    for at, mode in (("2030-01-01T23:59Z", "speculative"), ("2030-01-02", "standard")):
+        result = draftgate("explain", policy_file, "--signals", "code=0.9", "--at", at, "--json")
+        assert json.loads(result.stdout)["decision"]["mode"] == mode
 
 
 class CodeEverywhere:
@@ -243,6 +389,8 @@ def test_explain_reads_a_request_file(policy_file: Path, tmp_path: Path) -> None
         (["--signals", "code=nan"], "must be from 0 to 1"),
         (["--prompt", "a", "--language", "fr"], "go with --signals"),
         (["--signals", "", "--mode", "fast"], "'fast' is not one of"),
+        (["--signals", "", "--at", "noon"], "'noon' is no time"),
+        (["--signals", "", "--header", "X-Team"], "is not NAME=VALUE"),
         (["--request", "none.json"], "none.json: cannot be read"),
     ],
 )

@@ -156,9 +156,54 @@ cases:
     assert run(loaded, path, lambda request: given_signals({}, has_context=False)).passed
 
 
+def test_a_fixture_is_below_what_the_case_says(tmp_path: Path) -> None:
+    path = tmp_path / "p_test.yaml"
+    path.write_text("""\
+fixtures:
+  red-code: {signals: {code: 0.9}, request: {team: red, headers: {x-a: b}, n: 2}}
+cases:
+  - {name: a, fixture: red-code, signals: {code: 0.1}, expect: {mode: standard, rule: red, deny: No.}}
+  - {name: b, fixture: red-code, request: {team: blue}, expect: {mode: speculative, rule: code}}
+  - name: c
+    fixture: red-code
+    signals: {medical: 0.5}
+    request: {headers: {x-a: c}}
+    expect: {mode: standard, rule: medical, bans: [speculative], verifier: coupled, backend: none}
+""")
+    result = run(policy(), path)
+
+    assert result.passed, result
+
+
+def test_limits_can_be_expected(tmp_path: Path) -> None:
+    text = POLICY + "  - {id: cool, limit: {max_temperature: 0.4, max_tokens: 9}}\n"
+    loaded = parse_policy(text, "p.yaml", verifiers=("coupled",), draft_sources=("suffix",))
+    path = tmp_path / "p_test.yaml"
+    path.write_text("""\
+cases:
+  - {name: a, expect: {mode: standard, rule: default, max_temperature: 0.4, max_tokens: 8}}
+""")
+    result = run(loaded, path)
+
+    assert result.results[0].differences == ("max_tokens: expected 8, got 9",)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            "fixtures: {a: {}}\ncases: [{name: a, fixture: b, expect: {mode: standard, rule: code}}]",
+            "p_test.yaml:2:28: there is no fixture 'b' (known: a)",
+        ),
+        (
+            "fixtures: {a: {}}\ncases: [{name: a, expect: {mode: standard, rule: code}}]",
+            "p_test.yaml:1:12: no case uses the fixture 'a' (remove it)",
+        ),
+        (
+            "fixtures: {a: {request: {prompt: x}}}\ncases: [{name: a, fixture: a, "
+            "request: {messages: [{content: x}]}, expect: {mode: standard, rule: code}}]",
+            "p_test.yaml:2:9: with its fixture, the case has both `messages` and `prompt`",
+        ),
         ("", "p_test.yaml:1:1: missing field 'cases'"),
         ("cases: []", "p_test.yaml:1:8: cases: expected at least 1 in it, got 0"),
         ("cases: [{name: a}]", "cases[0]: missing field 'expect'"),
