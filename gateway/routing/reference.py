@@ -32,6 +32,7 @@ KINDS: Mapping[str, type[msgspec.Struct]] = {
 _ONE_OF = {
     "RuleEntry": ("ban", "limit", "decide", "deny"),
     "TighteningRule": ("ban", "limit", "deny"),
+    "Statement": ("never", "always"),
     "OneOf": ("is", "in"),
     "DomainTest": ("is", "in"),
     "HeaderTest": ("is", "in"),
