@@ -62,7 +62,7 @@ leaves: st.SearchStrategy[dict[str, Any]] = st.one_of(
             "time": {"between": span, "timezone": zone, "weekdays": ["mon", "sun"]}
         },
         st.sampled_from(("09:00-17:00", "22:00-06:00")),
-        st.just("UTC"),
+        st.sampled_from(("UTC", "UTC", "Europe/Berlin")),
     ),
 )
 decides = st.sampled_from(

@@ -57,7 +57,7 @@ def _unnamed(named: set[str]) -> tuple[str]:
 
 
 def _response_format(leaves: Sequence[When]) -> Iterator[str]:
-    yield from ("text", "json_object", "json_schema")
+    yield from ("text", "json_object", "json_schema", "regex", "choice", "grammar")
     yield from sorted(
         {value for leaf in leaves if leaf.response_format for value in leaf.response_format.values}
     )
@@ -106,7 +106,9 @@ def moments(leaves: Sequence[When], expiries: Collection[date]) -> Iterator[date
     tests = [leaf.time for leaf in leaves if leaf.time is not None]
     zones = {test.timezone for test in tests}
     days = DAYS_OF_SEVERAL_ZONES if len(zones) > 1 else DAYS_OF_ONE_ZONE
-    edges = {(test.timezone, edge) for test in tests for edge in _edges(test)} or {("UTC", 720)}
+    edges = {(test.timezone, edge) for test in tests for edge in _edges(test)}
+    if expiries:
+        edges.add(("UTC", 0))  # a last day ends in UTC, whatever zones the conditions have
     for day in _days(sorted(expiries), days):
         for zone, minute in sorted(edges):
             local = datetime.combine(day, time(), find_timezone(zone)) + timedelta(minutes=minute)

@@ -8,6 +8,7 @@ search only picks that request, and stops with an error if `decide` took another
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -21,8 +22,8 @@ from gateway.routing.point import Point
 from gateway.routing.policy import Policy
 from gateway.routing.variables import TRUST, Trust
 
-MAX_STATES = 250_000
-"""Some 20 seconds of searching."""
+MAX_STATES = 120_000
+"""Some 15 seconds of searching."""
 
 
 class AbstractionError(Exception):
@@ -218,10 +219,11 @@ class Search:
         return tuple(limits)
 
     def _too_large(self) -> ConfigError:
-        widest = sorted(self.space.variables[1:], key=lambda each: -len(each.values))[:3]
+        branched = Counter(node.variable for node in self.nodes if node.variable >= 0)
+        variables = (self.space.variables[i] for i, _ in branched.most_common(3))
         named = ", ".join(
             f"{each.field} {each.key} ({len(each.values)} kinds)".replace("  ", " ")
-            for each in widest
+            for each in variables
         )
         return ConfigError(
             [
