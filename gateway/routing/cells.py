@@ -97,9 +97,9 @@ class Search:
         facts = point.facts()
         for variable, value in assignment.items():
             if variable != TRUST and self.space.variables[variable].value_of(facts) != value:
-                name = self.space.variables[variable]
+                name = self.space.variables[variable].name
                 raise AbstractionError(
-                    f"{point} is not in class {value} of {name.field} {name.key}"
+                    f"{point} is not in class {value} of {name}"
                 )
         for policy, outline, state in zip(
             self.policies, self._outlines, self._queue[node].states, strict=True
@@ -221,10 +221,7 @@ class Search:
     def _too_large(self) -> ConfigError:
         branched = Counter(node.variable for node in self.nodes if node.variable >= 0)
         variables = (self.space.variables[i] for i, _ in branched.most_common(3))
-        named = ", ".join(
-            f"{each.field} {each.key} ({len(each.values)} kinds)".replace("  ", " ")
-            for each in variables
-        )
+        named = ", ".join(f"{each.name} ({len(each.values)} kinds)" for each in variables)
         return ConfigError(
             [
                 Problem(

@@ -204,21 +204,33 @@ class Outline:
         return tuple(kept)
 
     def _narrow_limits(self, limits: _Rules) -> _Rules:
-        """Without those that are no stricter than the ones that hold."""
+        """Without those that are no stricter than one that holds."""
         rules = self._policy.rules
-        held = [_caps(rules[i]) for i, formula in limits if formula == TRUE]
-        least = tuple(map(min, zip(*held, strict=True))) if held else (math.inf, math.inf)
+        held: list[tuple[int, _Caps]] = []
+        for i, formula in limits:
+            if formula == TRUE and not any(_covers(caps, _caps(rules[i])) for _, caps in held):
+                held = [each for each in held if not _covers(_caps(rules[i]), each[1])]
+                held.append((i, _caps(rules[i])))
+        kept = {i for i, _ in held}
         return tuple(
             (i, formula)
             for i, formula in limits
-            if formula == TRUE
+            if i in kept
             or (
-                formula != FALSE and any(a < b for a, b in zip(_caps(rules[i]), least, strict=True))
+                formula not in (FALSE, TRUE)
+                and not any(_covers(caps, _caps(rules[i])) for _, caps in held)
             )
         )
 
 
-def _caps(rule: Rule) -> tuple[float, float]:
+_Caps = tuple[float, float]
+
+
+def _covers(caps: _Caps, others: _Caps) -> bool:
+    return caps[0] <= others[0] and caps[1] <= others[1]
+
+
+def _caps(rule: Rule) -> _Caps:
     limits = rule.decision.limits
     return (
         math.inf if limits.max_temperature is None else limits.max_temperature,

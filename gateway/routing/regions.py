@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.routing.assumptions import is_assumption, read
+from gateway.routing.assumptions import is_assumption
 from gateway.routing.cells import Search
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY
 from gateway.routing.variables import NO_TOP, TRUST, Variable
 
 MAX_SHOWN = 3
-_NAMES = {"top": "most probable domain", "now": "time", "n": "n", "prompt_tokens": "prompt tokens"}
 
 
 class Regions:
@@ -129,8 +128,8 @@ def _top(variable: Variable, chosen: Sequence[int]) -> str:
     left_out = [name or "none" for name, i in variable.tops.items() if i not in chosen]
     named = [name or "none" for name, i in variable.tops.items() if i in chosen]
     if len(left_out) < len(named):
-        return f"most probable domain not {_or(left_out)}"
-    return f"most probable domain {_or(named)}"
+        return f"{variable.name} not {_or(left_out)}"
+    return f"{variable.name} {_or(named)}"
 
 
 def _probability(variable: Variable, chosen: Sequence[int]) -> str:
@@ -154,20 +153,19 @@ def _count(variable: Variable, chosen: Sequence[int]) -> str:
             parts.append(f"from {low}")
         else:
             parts.append(str(low) if low == high else f"{low} to {high}")
-    return f"{_NAMES[variable.field]} {_or(parts)}"
+    return f"{variable.name} {_or(parts)}"
 
 
 def _time(variable: Variable, chosen: Sequence[int]) -> str:
     shown = [f"{variable.values[i]:%a %H:%M} UTC" for i in chosen[:MAX_SHOWN]]
-    return f"time such as {_or(shown)}"
+    return f"{variable.name} such as {_or(shown)}"
 
 
 def _names(variable: Variable, chosen: Sequence[int]) -> str:
     """The first class holds what no condition names, so it is told by what is not in it."""
     if variable.field == "header" and is_assumption(variable.key):
-        (assumption,) = read((variable.key,))
-        return f"{'' if 1 in chosen else 'no '}{assumption}"
-    name = f"header {variable.key}" if variable.field == "header" else variable.field
+        return f"{'' if 1 in chosen else 'no '}{variable.name}"
+    name = variable.name
     if name == "model":
         return f"model such as {_or([variable.values[i] for i in chosen[:MAX_SHOWN]])}"
     others = [i for i in range(len(variable.values)) if i not in chosen]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.routing.assumptions import read
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test
 from gateway.routing.facts import Facts
 
@@ -14,6 +15,8 @@ TRUST = 0
 """The variable that says whether the signals can be trusted: its values are a `Trust` each."""
 NO_TOP = ""
 """Where no domain has the probability that the most probable one needs."""
+
+_NAMES = {"top": "most probable domain", "now": "time", "prompt_tokens": "prompt tokens"}
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -45,6 +48,13 @@ class Variable(msgspec.Struct, frozen=True):
     """What the tests answer → the class."""
     tops: Mapping[str, int] = {}
     """For the most probable domain alone: domain → class."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        if self.field == "header":
+            return next((str(each) for each in read((self.key,))), f"header {self.key}")
+        return self.key or _NAMES.get(self.field, self.field)
 
     def value_of(self, facts: Facts) -> int:
         """The class of what is there in one request. Raises KeyError if there is none for it."""

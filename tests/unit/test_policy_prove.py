@@ -9,10 +9,13 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.routing import cells
+from gateway.routing.abstraction import Space
 from gateway.routing.analysis import DeadRule, Gap, analyse
+from gateway.routing.cells import Search
 from gateway.routing.policy import Policy, load, parse_policy
 from gateway.routing.proofs import path_beside, run
 from gateway.routing.testing import run as run_cases
+from gateway.types import DOMAINS
 
 ROOT = Path(__file__).parents[2]
 PROOFS = sorted((ROOT / "policies").rglob("*_proof.yaml"))
@@ -196,6 +199,13 @@ def test_a_policy_that_is_too_large_is_refused_by_name(
     assert "let rules share bars" in result.stderr
 
 
+def test_many_limits_on_conditions_of_every_kind_stay_within_reach() -> None:
+    """What the limits leave is one pair of caps, however many of them hold."""
+    analysis = analyse(load(ROOT / "examples" / "policies" / "conditions.yaml"))
+
+    assert analysis.dead_rules == ()
+
+
 def test_prove_prints_json(files: Path) -> None:
     state(files, "never: {denied: true}", "never: {mode: [hybrid]}")
     result = draftgate("prove", files, "--json")
@@ -234,3 +244,24 @@ def test_a_wrong_statement_is_bad_input(files: Path, text: str, message: str) ->
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_forty_rules_with_three_bars_for_each_of_ten_domains_are_within_reach() -> None:
+    """Each rule reads two domains between bars; a hundredth of the four million combinations of bars
+    would be too many to list."""
+    bars = (0.1, 0.4, 0.7)
+    rules = []
+    for i in range(40):
+        first, second = DOMAINS[i % 10], DOMAINS[(3 * i + 1 + i // 10) % 10]
+        low, high = bars[i % 3], bars[(i + 1) % 3]
+        when = (
+            f"{{all: [{{domain: {{is: {first}, min_probability: {low}}}}},"
+            f" {{not: {{domain: {{is: {second}, min_probability: {high}}}}}}}]}}"
+        )
+        action = ("ban: [speculative]", "ban: [hybrid]", "decide: {mode: speculative}")[i % 3]
+        rules.append(f"  - {{id: r{i}, when: {when}, {action}}}\n")
+    policy = parse("version: 1\nname: p\nrules:\n" + "".join(rules))
+    search = Search(Space((policy,)), (policy,))
+
+    assert len(list(search.cells())) > 50
+    assert len(search.nodes) < cells.MAX_STATES / 10
