@@ -39,8 +39,8 @@ lint: $(STAMP) ## Style, types and policies
 	$(BIN)/draftgate policy fmt --check policies
 	$(BIN)/draftgate policy prove policies/default.yaml
 
-bench: $(STAMP) ## Measure the engine; writes benchmarks/results
-	$(BIN)/python benchmarks/decoding.py
+bench: $(STAMP) ## Measure the engine, in about a quarter of an hour; writes benchmarks/results
+	$(BIN)/python -m benchmarks.decoding
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import torch
 
-from decoders.loader import DEFAULT_CACHE, LoadedModel
+from decoders.loader import LoadedModel, measurements
+from decoders.measurements import machine
 from decoders.models.base import LanguageModel, Row
-from decoders.profile import Profile, ProfileStore, machine, measure
+from decoders.profile import PROFILE, Profile, measure
 from decoders.sampling import GumbelNoise
 
 _CONTEXT = 64
 """Tokens before those that are timed."""
+_MORE_CONTEXT = 1024
+"""Tokens before those as well, where it is timed what they cost."""
 
 
 def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profile:
@@ -29,8 +32,7 @@ def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profi
         "num_slots": str(model.num_slots),
         "max_length": str(model.max_length),
     }
-    store = ProfileStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
-    return store.load_or_measure(key, lambda: measure_model(model))
+    return measurements(cache_dir).load_or_measure(PROFILE, key, lambda: measure_model(model))
 
 
 def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profile:
@@ -43,6 +45,10 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         logits = model.forward([Row(slot, start, token_ids, width) for slot in range(num_rows)])
         logits.argmax(dim=-1).tolist()  # waits for the device
 
+    def attend() -> None:
+        row = Row(0, _CONTEXT + _MORE_CONTEXT, (0,), 1)
+        model.forward([row]).argmax(dim=-1).tolist()
+
     def choose(count: int) -> None:
         noise.choose(scores.expand(count, -1), 0)
 
@@ -53,6 +59,8 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         max_rows=model.num_slots,
         max_tokens_per_row=model.max_length,
         choose=choose,
+        attend=attend if model.max_length > _CONTEXT + _MORE_CONTEXT else None,
+        num_attended=_MORE_CONTEXT,
         budget_seconds=budget_seconds,
     )
 

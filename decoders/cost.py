@@ -43,6 +43,8 @@ class Why(StrEnum):
     """It does not pay; tried to learn whether it would again."""
     GATE = "gate"
     """A gate let no more stand."""
+    CONSTRAINT = "constraint"
+    """What follows may not be said."""
     NO_MATCH = "no_match"
     """The source had nothing to propose."""
     END = "end"
@@ -57,6 +59,8 @@ class Offer:
     """Tokens that must be computed whatever becomes of the draft."""
     decodes: bool = True
     """Whether the row emits in this step."""
+    num_cached: int = 0
+    """Tokens that it attends to besides its own."""
     num_draft_tokens: int = 0
     kind: DraftKind = DraftKind("")
     samples: bool = False
@@ -204,6 +208,8 @@ class _Step:
             if self._num_decoding
             else 0.0
         ) + sampled * profile.sampling_seconds
+        attended = sum(offer.num_cached for offer in offers if offer.decodes)
+        self._plain += attended * profile.context_seconds
 
     def best(self, chances: dict[int, list[float]]) -> dict[int, int]:
         """Draft tokens per row that maximise expected tokens / time; rows that win too little get none."""

@@ -1,7 +1,7 @@
 """The drafts of one step: sources propose, gates cut, the cost model has the last word.
 
 A source is somebody else's code and never needed for an answer: when one fails, its rows decode
-without a draft. How a draft is verified is not known here.
+without a draft. How a draft is verified is not done here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from decoders.acceptance import DraftKind
 from decoders.cost import Cost, Offer, Why
-from decoders.draft import NO_DRAFT, Draft
+from decoders.draft import NO_DRAFT, Draft, OneHot
 from decoders.drafts.base import DraftRequest, DraftSource
 from decoders.gates import GateContext
 from decoders.request import Ticket
+from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,16 @@ class Share:
     decodes: bool
     """Whether the step reaches the end of the sequence, so that it emits tokens."""
     draft: Draft = NO_DRAFT
+
+    @property
+    def num_scored(self) -> int:
+        """Tokens of the prompt whose probability the step tells; the emitted one is not among them."""
+        return len(self.new_ids) - self.decodes if self.ticket.scores_prompt else 0
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of logits that the step wants, the last ones of its tokens'."""
+        return self.num_scored + (len(self.draft) + 1 if self.decodes else 0)
 
 
 @dataclass(frozen=True)
@@ -72,23 +83,18 @@ class Drafter:
         return drafted
 
     def settle(self, share: Share, position: int, num_accepted: int, last_scores: Tensor) -> None:
-        """Pass on what became of a row's draft at output ``position``.
+        """Count what became of a row's draft at output ``position``, and let the cost model learn.
 
         ``last_scores`` [vocab] is what the row's last token was chosen from.
         """
         ticket, draft = share.ticket, share.draft
-        wanted = ticket.request.mode.source(position)
-        if wanted is None:
+        if ticket.request.mode.source(position) is None:
             return
         ticket.last_scores = last_scores.clone()
         if not len(draft):
             return
         ticket.stats.record_draft(draft.source, position, len(draft), num_accepted)
         self._cost.observe(_kind(ticket, draft), ticket.history, len(draft), num_accepted)
-        try:
-            wanted[0].observe(ticket.number, len(draft), num_accepted)
-        except Exception:  # noqa: BLE001 - logged: the tokens are emitted already
-            _log.exception("a draft source failed to observe")
 
     def forget(self, ticket: Ticket) -> None:
         """Tell the source that the sequence has ended."""
@@ -119,6 +125,7 @@ class Drafter:
                 limit,
                 sequence.num_output_tokens,
                 ticket.noise,
+                _scope(ticket),
             )
             asked.setdefault(source, []).append((ticket, request))
         for source, rows in asked.items():
@@ -147,7 +154,20 @@ def _gated(ticket: Ticket, draft: Draft) -> _Proposal:
         return _NO_MATCH
     context = GateContext(ticket.sequence.num_output_tokens, ticket.last_scores)
     admitted = ticket.request.mode.admit(draft, context)
-    return _Proposal(admitted, Why.GATE if len(admitted) < len(draft) else None)
+    possible = _possible(ticket, admitted)
+    if len(possible) < len(admitted):
+        return _Proposal(possible, Why.CONSTRAINT)
+    return _Proposal(possible, Why.GATE if len(admitted) < len(draft) else None)
+
+
+def _possible(ticket: Ticket, draft: Draft) -> Draft:
+    """What the constraint lets stand of a draft that is judged as given; the rest would be rejected.
+
+    A drawn one stays whole: cut for its tokens it would no longer have its law.
+    """
+    if ticket.constraint is None or not isinstance(draft.law, OneHot):
+        return draft
+    return draft.first(ticket.constraint.count_allowed(draft.token_ids))
 
 
 def _offer(share: Share, proposal: _Proposal | None) -> Offer:
@@ -156,11 +176,18 @@ def _offer(share: Share, proposal: _Proposal | None) -> Offer:
     return Offer(
         num_tokens=len(share.new_ids),
         decodes=share.decodes,
+        num_cached=ticket.num_cached,
         num_draft_tokens=len(draft),
         kind=_kind(ticket, draft),
         samples=not ticket.request.params.greedy,
         history=ticket.history,
     )
+
+
+def _scope(ticket: Ticket) -> str | None:
+    """Whose ended answers the row may draft from: its own scope's, if they cannot bend its law."""
+    coupled = isinstance(ticket.request.verifier, CoupledVerifier)
+    return ticket.request.scope if coupled else None
 
 
 def _kind(ticket: Ticket, draft: Draft) -> DraftKind:

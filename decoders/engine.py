@@ -16,13 +16,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
+from decoders.logprobs import token_logprobs
 from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sampling import TokenCounts, noise_for, process
-from decoders.sequence import Piece, TokenLogprob, TokenSequence
+from decoders.sequence import Piece, TokenSequence
 from decoders.slots import SlotTable
 
 _log = logging.getLogger(__name__)
@@ -191,7 +193,7 @@ class Engine:
             if not self._slots.ready(ticket):
                 continue
             pending = _pending(ticket)
-            count = 1 if pending == 1 else min(pending, budget)
+            count = 1 if pending == 1 else min(pending, budget, ticket.most_tokens)
             if count == 0:
                 continue
             if pending > 1:
@@ -213,7 +215,7 @@ class Engine:
                     slot=share.ticket.slot,
                     start=share.ticket.num_cached,
                     token_ids=share.new_ids + share.draft.token_ids,
-                    num_logits=len(share.draft) + 1 if share.decodes else 0,
+                    num_logits=share.num_logits,
                 )
                 for share in shares
             ]
@@ -224,27 +226,47 @@ class Engine:
         first = 0
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
-            if share.decodes:
-                count = len(share.draft) + 1
+            count = share.num_logits
+            if count:
                 try:
-                    self._emit(share, logits[first : first + count])
+                    self._read(share, logits[first : first + count])
                 except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
                     self._fail([share.ticket], error)
                 first += count
+
+    def _read(self, share: Share, logits: Tensor) -> None:
+        """Take what one row wants of its ``logits`` [share.num_logits, vocab]."""
+        if bool(torch.isnan(logits).any()):
+            raise ArithmeticError("the model's logits are not numbers")
+        ticket = share.ticket
+        ticket.score(logits[: share.num_scored])
+        if not share.decodes:
+            return
+        if ticket.sequence.num_remaining_tokens > 0:
+            self._emit(share, logits[share.num_scored :])
+        else:
+            ticket.stats.prefill_seconds = time.perf_counter() - ticket.admitted_at
+            self._finish(ticket, FinishReason.LENGTH)
 
     def _emit(self, share: Share, logits: Tensor) -> None:
         """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
         ticket, draft = share.ticket, share.draft
         sequence, request = ticket.sequence, ticket.request
-        if bool(torch.isnan(logits).any()):
-            raise ArithmeticError("the model's logits are not numbers")
         position = sequence.num_output_tokens
         scores = process(
-            logits, request.params, self._counts(ticket, logits.device), draft.token_ids
+            logits,
+            request.params,
+            self._counts(ticket, logits.device),
+            draft.token_ids,
+            _allowed(ticket, draft.token_ids, logits.device),
         )
         verdict = request.verifier.verify(scores, draft, ticket.noise, position)
-        logprobs = _logprobs(logits, verdict.token_ids, request.params.logprobs)
+        wanted = request.params.logprobs
+        logprobs = () if wanted is None else token_logprobs(logits, verdict.token_ids, wanted)
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
+        if ticket.constraint is not None:
+            ticket.constraint.accept(verdict.token_ids[:emitted])
+        ticket.stats.logprob += sum(entry.logprob for entry in logprobs[:emitted])
         # The last emitted token is not in the cache yet; accepted draft tokens are.
         ticket.num_cached = len(sequence.token_ids) - 1
         if ticket.counts is not None:
@@ -307,7 +329,16 @@ class Engine:
             max_length=self.model.max_length,
         )
         seed = request.params.seed if request.params.seed is not None else secrets.randbits(63)
-        return Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        ticket = Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
+        constraint = ticket.constraint
+        if constraint is not None and (request.params.min_tokens or request.params.ignore_eos):
+            name = "min_tokens" if request.params.min_tokens else "ignore_eos"
+            raise ParameterError(name, "cannot go with a constraint, which says where to end")
+        if request.params.min_tokens:
+            ticket.constraint = MinTokens(
+                request.params.min_tokens, sequence.end_ids, self.model.vocab_size
+            )
+        return ticket
 
 
 def _pending(ticket: Ticket) -> int:
@@ -315,18 +346,9 @@ def _pending(ticket: Ticket) -> int:
     return len(ticket.sequence.token_ids) - ticket.num_cached
 
 
-def _logprobs(
-    logits: Tensor, token_ids: Sequence[int], count: int | None
-) -> tuple[TokenLogprob, ...]:
-    if count is None:
-        return ()
-    law = logits[: len(token_ids)].log_softmax(dim=-1)
-    top = law.topk(min(count, law.shape[-1]), dim=-1)
-    return tuple(
-        TokenLogprob(
-            token_id=token_id,
-            logprob=law[i, token_id].item(),
-            top=tuple(zip(top.indices[i].tolist(), top.values[i].tolist(), strict=True)),
-        )
-        for i, token_id in enumerate(token_ids)
-    )
+def _allowed(ticket: Ticket, draft_ids: Sequence[int], device: torch.device) -> Tensor | None:
+    """What the row's constraint says along the draft, bool [len(draft_ids) + 1, vocab]."""
+    if ticket.constraint is None:
+        return None
+    allowed = ticket.constraint.allowed(draft_ids)
+    return None if allowed is None else allowed.to(device)

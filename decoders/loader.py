@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +21,11 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
+from decoders.measurements import MeasurementStore, machine
 from decoders.models.adapt import adapt
 from decoders.models.base import LanguageModel, ModelError
+from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
+from decoders.models.linear import Linear
 from decoders.models.tokenizer import HFTokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -50,6 +53,8 @@ class LoadedModel:
     """When the files were made, in seconds since the epoch; 0 for a hub id."""
     fingerprint: str
     """Hash of the files' names, sizes and samples, the dtype and the library versions."""
+    dtype: str
+    """``float32``, ``bfloat16`` or ``float16``."""
 
 
 def load(
@@ -78,9 +83,22 @@ def load(
         vocab_size=wrapped.vocab_size,
         num_slots=num_slots,
         max_length=min(max_length, context),
+        choose=_kernel_choice(source, chosen, cache_dir),
     )
     created = int(Path(source).stat().st_mtime) if Path(source).is_dir() else 0
-    return LoadedModel(_name(spec), adapted, wrapped, created, _fingerprint(source, chosen))
+    return LoadedModel(
+        name=_name(spec),
+        model=adapted,
+        tokenizer=wrapped,
+        created=created,
+        fingerprint=fingerprint(source, chosen),
+        dtype=str(chosen).removeprefix("torch."),
+    )
+
+
+def measurements(cache_dir: Path | None = None) -> MeasurementStore:
+    """Where what was measured on this machine is kept."""
+    return MeasurementStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
 
 
 def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None = None) -> str:
@@ -206,6 +224,26 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     return _DTYPES[dtype]
 
 
+def _kernel_choice(
+    source: str, dtype: torch.dtype, cache_dir: Path | None
+) -> Callable[[Sequence[Linear]], KernelTable]:
+    """Kept, because another choice sums in another order: a restart should not change last bits."""
+
+    def choose(layers: Sequence[Linear]) -> KernelTable:
+        if not choice_matters(layers):
+            return KernelTable()
+        key = {
+            "machine": machine(),
+            "model": fingerprint(source, dtype),
+            "threads": str(torch.get_num_threads()),
+        }
+        return measurements(cache_dir).load_or_measure(
+            KERNELS, key, lambda: measure_kernels(layers)
+        )
+
+    return choose
+
+
 def _name(spec: str) -> str:
     if spec == DEMO:
         return _DEMO_NAME
@@ -216,7 +254,8 @@ def _on_disk(spec: str) -> bool:
     return Path(spec).expanduser().exists()
 
 
-def _fingerprint(source: str, dtype: torch.dtype) -> str:
+def fingerprint(source: str, dtype: torch.dtype) -> str:
+    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
     digest = hashlib.sha256(
         f"{dtype} torch {torch.__version__} {transformers.__version__}".encode()
     )

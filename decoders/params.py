@@ -31,7 +31,8 @@ class SamplingParams:
     """How tokens are chosen. The processors apply in the order in which they are listed here.
 
     ``logit_bias``, then ``repetition_penalty`` (prompt and output; Keskar et al., arXiv 1909.05858),
-    ``frequency_penalty`` and ``presence_penalty`` (output only), ``temperature``, ``min_p``
+    ``frequency_penalty`` and ``presence_penalty`` (output only), what a constraint and ``min_tokens``
+    forbid, ``temperature``, ``min_p``
     (Nguyen et al., arXiv 2407.01082), ``top_k``, ``top_p`` (Holtzman et al., arXiv 1904.09751).
     Raises ParameterError for a value out of range.
     """
@@ -50,13 +51,21 @@ class SamplingParams:
     top_p: float = 1.0
     """Keeps the most likely tokens up to this mass, and those that tie with the last of them."""
     max_tokens: int | None = None
-    """``None``: as many as the context holds."""
+    """``None``: as many as the context holds; 0 only reads the prompt."""
+    min_tokens: int = 0
+    """No token that ends the answer comes before so many; stop strings and ``max_tokens`` may."""
     stop: tuple[str, ...] = ()
     """Strings that end the answer; they are not part of it."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the answer as an end-of-sequence token does: emitted, without text."""
+    ignore_eos: bool = False
+    """Whether an end-of-sequence token is a token like any other."""
     seed: int | None = None
     """Any integer; only its low 64 bits count. ``None`` draws one."""
     logprobs: int | None = None
     """``None``: none; k: the emitted token's log-probability and the k most likely tokens'."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt, of which the first has none: it follows nothing."""
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -69,9 +78,14 @@ class SamplingParams:
         self._check_float("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         self._check_int("top_k", self.top_k, 0)
         if self.max_tokens is not None:
-            self._check_int("max_tokens", self.max_tokens, 1)
+            self._check_int("max_tokens", self.max_tokens, 0)
+        self._check_int("min_tokens", self.min_tokens, 0)
         if self.logprobs is not None:
             self._check_int("logprobs", self.logprobs, 0)
+        if self.prompt_logprobs is not None:
+            self._check_int("prompt_logprobs", self.prompt_logprobs, 0)
+        for token_id in self.stop_token_ids:
+            self._check_int("stop_token_ids", token_id, 0)
         if any(not text for text in self.stop):
             raise ParameterError("stop", "must not contain an empty string")
         for token_id, bias in self.logit_bias.items():

@@ -1,30 +1,24 @@
-"""What a forward pass costs on this machine: seconds by rows and tokens, measured once and kept.
+"""What a forward pass costs on this machine: seconds by rows and tokens.
 
 Whoever wants a profile hands in the thing to be timed, so this module knows no model.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import platform
-import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
-from pathlib import Path
 from statistics import median_low
+
+from decoders.measurements import Form, spread
 
 Timed = Callable[[int, int], None]
 """Runs one forward pass over so many rows with so many tokens in all, and returns when it is done."""
 
-_VERSION = 1
 _FIRST_ROUNDS = 3
 _MAX_ROUNDS = 7
 _MIN_POINTS = 2
@@ -44,12 +38,16 @@ class Profile:
     seconds: _Seconds
     sampling_seconds: float = 0.0
     """To choose one token with noise; the most likely token costs next to nothing."""
+    context_seconds: float = 0.0
+    """What each token in the cache of a row adds to a pass, beyond those of the measured points."""
+    spread: float = field(default=0.0, compare=False)
+    """How much its measurement was disturbed: see `decoders.measurements.spread`."""
 
     def __post_init__(self) -> None:
         """Refuse what no forward pass can have cost."""
         if not self.seconds:
             raise ValueError("a profile needs at least one point")
-        values = [*self.seconds.values(), self.sampling_seconds]
+        values = [*self.seconds.values(), self.sampling_seconds, self.context_seconds]
         if not all(math.isfinite(value) and value >= 0 for value in values):
             raise ValueError("a profile's seconds must be finite and not negative")
         if not all(0 < rows <= tokens for rows, tokens in self.seconds):
@@ -126,17 +124,21 @@ def measure(
     max_rows: int,
     max_tokens_per_row: int = 32,
     choose: Callable[[int], None] | None = None,
+    attend: Callable[[], None] | None = None,
+    num_attended: int = 0,
     budget_seconds: float = 2.5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
     """Time ``forward`` over the grid, round after round, and keep each point's (lower) median.
 
-    ``choose`` chooses so many tokens with noise. A slow moment then falls on all points, not on one.
+    ``choose`` chooses so many tokens with noise. ``attend`` is the pass (1, 1) with ``num_attended``
+    more tokens in the cache. A slow moment then falls on all points, not on one.
     Stops when the budget is spent, however many points it has by then, but at least at two.
     """
     end = clock() + budget_seconds
     samples: dict[tuple[int, int], list[float]] = {}
     sampling: list[float] = []
+    attending: list[float] = []
     warm: set[int] = set()
     first, more = grid(max_rows)
     for done in range(_MAX_ROUNDS):
@@ -152,9 +154,14 @@ def measure(
             samples.setdefault(point, []).append(_seconds(partial(forward, *point), clock))
         if choose is not None and (not sampling or clock() < end):
             sampling.append(_seconds(partial(choose, _CHOSEN), clock) / _CHOSEN)
+        if attend is not None and clock() < end:
+            attending.append(_seconds(attend, clock))
     return Profile(
         {point: median_low(values) for point, values in samples.items()},
         median_low(sampling) if sampling else 0.0,
+        # Of small differences between large times, the least times are nearest the truth.
+        max(0.0, min(attending) - min(samples[1, 1])) / num_attended if attending else 0.0,
+        spread(samples.values()),
     )
 
 
@@ -164,68 +171,20 @@ def _seconds(run: Callable[[], None], clock: Callable[[], float]) -> float:
     return clock() - start
 
 
-class ProfileStore:
-    """Profiles on disk, one file for each key; a key names all that the times depend on."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def load_or_measure(self, key: Mapping[str, str], take: Callable[[], Profile]) -> Profile:
-        """The profile kept for ``key``, else a new one.
-
-        A file that is missing, broken or another key's is written again; a folder that cannot be
-        written costs only the next start its time.
-        """
-        path = self._folder / f"{_digest(key)}.json"
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return _parse(json.loads(path.read_text()), key)
-        profile = take()
-        with suppress(OSError):
-            self._save(path, key, profile)
-        return profile
-
-    def _save(self, path: Path, key: Mapping[str, str], profile: Profile) -> None:
-        """Write beside and rename: two engines that start at once both leave a whole file."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        document = {
-            "version": _VERSION,
-            "key": dict(key),
-            "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
-            "sampling_seconds": profile.sampling_seconds,
-        }
-        handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as stream:
-                json.dump(document, stream)
-            os.replace(name, path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
+def _written(profile: Profile) -> object:
+    return {
+        "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
+        "sampling_seconds": profile.sampling_seconds,
+        "context_seconds": profile.context_seconds,
+    }
 
 
-def machine() -> str:
-    """What this machine computes with, as far as it can be told without a library."""
-    names = []
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{platform.machine()} {names[0] if names else platform.processor()} x{_num_cpus()}"
-
-
-def _num_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _parse(document: dict[str, object], key: Mapping[str, str]) -> Profile:
-    if document["version"] != _VERSION or document["key"] != dict(key):
-        raise ValueError("another version or another key")
-    points = document["seconds"]
-    sampling = document["sampling_seconds"]
-    if not isinstance(points, list) or not isinstance(sampling, int | float):
+def _read(document: object) -> Profile:
+    if not isinstance(document, dict):
         raise TypeError("not a profile")
-    return Profile({(int(r), int(t)): float(s) for r, t, s in points}, float(sampling))
+    seconds = {(int(rows), int(tokens)): float(s) for rows, tokens, s in document["seconds"]}
+    return Profile(seconds, float(document["sampling_seconds"]), float(document["context_seconds"]))
 
 
-def _digest(key: Mapping[str, str]) -> str:
-    text = json.dumps([_VERSION, sorted(key.items())])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+PROFILE: Form[Profile] = Form("profile", _written, _read, lambda profile: profile.spread)
+"""How a profile is kept."""

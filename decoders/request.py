@@ -11,15 +11,20 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from decoders.acceptance import History
+from decoders.constraints import Constraint
+from decoders.logprobs import token_logprobs
 from decoders.modes import Mode, Standard
 from decoders.params import FinishReason, ParameterError, SamplingParams
 from decoders.sampling import Noise, TokenCounts
-from decoders.sequence import Piece, TokenSequence
+from decoders.sequence import Piece, TokenLogprob, TokenSequence
 from decoders.stats import DecodeStats
 from decoders.verifiers.base import Verifier
 from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
+
+_MAX_SCORED_TOKENS = 64
+"""Of a prompt in one pass, where each has a row of logits as wide as the vocabulary."""
 
 
 class EngineError(Exception):
@@ -63,6 +68,8 @@ class Request:
     """Who may share computed prompts with whom: rows of one scope only, for example one caller's."""
     domain: str = ""
     """What the text is about, as far as it bears on how often drafts are accepted."""
+    constraint: Constraint | None = None
+    """What the answer may say. It keeps this answer's place and cannot be shared with another."""
     noise: Noise | None = None
     """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
 
@@ -77,12 +84,15 @@ class Ticket:
         self.sequence = sequence
         self.noise = noise
         self.number = number
+        self.constraint = request.constraint
         self.error: str | None = None
         self.done = threading.Event()
         self.slot = -1
         self.num_cached = 0
         self.follows: Ticket | None = None
         """The row whose prompt this one waits to copy."""
+        self.prompt_logprobs: list[TokenLogprob] = []
+        """Of the prompt's tokens from the second on, as far as they are computed; where wanted."""
         self.counts: TokenCounts | None = None
         self.history = History()
         self.last_scores: Tensor | None = None
@@ -96,6 +106,25 @@ class Ticket:
     def stats(self) -> DecodeStats:
         """The counts so far; final once `done` is set."""
         return self.sequence.stats
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the log-probabilities of the prompt's tokens are wanted."""
+        return self.request.params.prompt_logprobs is not None
+
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens of the row one pass may take."""
+        return _MAX_SCORED_TOKENS if self.scores_prompt else self.sequence.num_prompt_tokens
+
+    def score(self, logits: Tensor) -> None:
+        """Note what the next tokens of the prompt have under their rows of ``logits`` [n, vocab]."""
+        num_top = self.request.params.prompt_logprobs
+        if num_top is None or not len(logits):
+            return
+        first = 1 + len(self.prompt_logprobs)
+        token_ids = self.sequence.token_ids[first : first + len(logits)]
+        self.prompt_logprobs += token_logprobs(logits, token_ids, num_top)
 
     def cancel(self) -> None:
         """Drop the row before the engine's next forward pass. Safe from any thread, and repeatable."""

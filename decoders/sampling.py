@@ -189,17 +189,21 @@ def process(
     params: SamplingParams,
     counts: TokenCounts | None = None,
     draft_ids: Sequence[int] = (),
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """The target's scores after all processors: softmax of a row is the law of its position.
 
     ``logits`` is floating point [len(draft_ids) + 1, vocab]; row i is conditioned on the first i draft
-    tokens, in the forward pass and here. ``-inf`` marks tokens with probability 0.
+    tokens, in the forward pass and here. ``-inf`` marks tokens with probability 0. ``allowed`` is
+    bool in the same shape: all others have probability 0, before anything looks at likely tokens.
     """
     scores = logits
     if params.logit_bias:
         scores = _add_bias(scores, params)
     if params.penalizes and counts is not None:
         scores = _penalize(scores, params, counts, draft_ids)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
     if params.greedy:
         return scores
     if params.temperature != 1.0:

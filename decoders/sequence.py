@@ -87,7 +87,10 @@ class TokenSequence:
         self.max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         self.finish_reason: FinishReason | None = None
         self.stats = DecodeStats(num_prompt_tokens=len(prompt_ids))
-        self._eos_ids = frozenset(eos_ids)
+        self.end_ids = frozenset(params.stop_token_ids) | (
+            frozenset() if params.ignore_eos else frozenset(eos_ids)
+        )
+        """Tokens that end the answer and have no text."""
         self._text = SequenceText(decode, params.stop)
 
     @property
@@ -111,7 +114,7 @@ class TokenSequence:
         """Emit tokens one by one until the answer ends; return what to show and how many were emitted.
 
         A block is cut exactly where token-by-token decoding would have stopped: at an
-        end-of-sequence token, then at a stop string, then at the length limit.
+        end-of-sequence or stop token, then at a stop string, then at the length limit.
         """
         text = ""
         emitted = 0
@@ -126,7 +129,7 @@ class TokenSequence:
         return Piece(text, self._text.logprobs(final=final), self.finish_reason), emitted
 
     def _emit(self, token_id: int, logprob: TokenLogprob | None) -> str:
-        if token_id in self._eos_ids:
+        if token_id in self.end_ids:
             self.finish_reason = FinishReason.STOP
             return self._text.flush()
         text, stopped = self._text.push(token_id, logprob)

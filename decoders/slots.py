@@ -88,8 +88,11 @@ class SlotTable:
     def _most_shared(self, ticket: Ticket) -> tuple[_Slot | None, int]:
         """The slot that holds, or is about to hold, most of the prompt's beginning, and how much.
 
-        The last token of the prompt is always computed: its logits are wanted.
+        The last token of the prompt is always computed: its logits are wanted. So are all of them
+        where the prompt's own probabilities are.
         """
+        if ticket.scores_prompt:
+            return None, 0
         wanted = ticket.sequence.token_ids[: ticket.sequence.num_prompt_tokens - 1]
         best, most = None, MIN_SHARED_TOKENS - 1
         for slot in self._slots:

@@ -33,6 +33,9 @@ class DecodeStats:
     distortion: float = 0.0
     """Sum over the emitted tokens of TV(law they were drawn from, target's law), given what came
     before; above 0 only with a lossy verifier. Bounds the total variation of the whole answer."""
+    logprob: float = 0.0
+    """Natural-log probability of the emitted tokens together under the target model, before any
+    processor; counted where log-probabilities are wanted."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     """From admission to the first token."""

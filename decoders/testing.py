@@ -8,12 +8,13 @@ what it should, to rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
+from decoders.constraints import ConstraintError
 from decoders.draft import Dense, Draft
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import Row
@@ -89,13 +90,12 @@ class CharacterTokenizer:
 
 
 class ScriptedDraftSource:
-    """Proposes whatever ``script(token_ids, max_tokens)`` returns, and keeps what it was told."""
+    """Proposes whatever ``script(token_ids, max_tokens)`` returns, and notes who has ended."""
 
     name = "scripted"
 
     def __init__(self, script: Callable[[Sequence[int], int], Sequence[int]]) -> None:
         self._script = script
-        self.observed: list[tuple[int, int, int]] = []
         self.forgotten: list[int] = []
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -104,10 +104,6 @@ class ScriptedDraftSource:
             Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name)
             for request in requests
         ]
-
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Note it."""
-        self.observed.append((sequence_id, num_proposed, num_accepted))
 
     def forget(self, sequence_id: int) -> None:
         """Note it."""
@@ -136,6 +132,35 @@ class SampledDraftSource(ScriptedDraftSource):
             drawn.append(request.noise.choose(scores, request.position + i)[0])
             laws.append(request.noise.law(scores[0]))
         return Draft(tuple(drawn), self.name, law=Dense(torch.stack(laws)))
+
+
+class ScriptedConstraint:
+    """Allows what ``rule(output)`` names after the tokens ``output``."""
+
+    def __init__(self, rule: Callable[[tuple[int, ...]], Collection[int]], vocab_size: int) -> None:
+        self._rule = rule
+        self._vocab_size = vocab_size
+        self._output: tuple[int, ...] = ()
+
+    def allowed(self, draft_ids: Sequence[int]) -> Tensor:
+        """The rule along the draft, wherever that leads."""
+        rows = torch.zeros(len(draft_ids) + 1, self._vocab_size, dtype=torch.bool)
+        for i in range(len(draft_ids) + 1):
+            rows[i, list(self._rule((*self._output, *draft_ids[:i])))] = True
+        return rows
+
+    def count_allowed(self, token_ids: Sequence[int]) -> int:
+        """How far the rule goes along."""
+        for i, token_id in enumerate(token_ids):
+            if token_id not in self._rule((*self._output, *token_ids[:i])):
+                return i
+        return len(token_ids)
+
+    def accept(self, token_ids: Sequence[int]) -> None:
+        """Note them."""
+        if self.count_allowed(token_ids) < len(token_ids):
+            raise ConstraintError(f"not allowed: {token_ids} after {self._output}")
+        self._output = (*self._output, *token_ids)
 
 
 class Branches:

@@ -88,6 +88,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     policy: Path | None = None
     """None: the policy that comes with Draftgate."""
+    policy_watch_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 1.0
+    """How often to look whether the policy's files have changed; 0: only at SIGHUP."""
     classifiers: tuple[str, ...] = ("domain", "context", "language")
     classifier_timeout_seconds: Seconds = 2.0
     audit: AuditConfig = AuditConfig()

@@ -9,7 +9,10 @@ GatewayError
 │   └── PolicyDenied
 ├── ModelNotFound (404)
 ├── NotFound (404)
+├── Conflict (409)
+├── PreconditionFailed (412)
 ├── RequestTooLarge (413)
+├── PreconditionRequired (428)
 ├── QueueFull (429)
 ├── BackendFailed (500)
 └── Unavailable (503)
@@ -116,6 +119,30 @@ class NotFound(GatewayError):
     status = 404
     type = "invalid_request_error"
     code = "not_found"
+
+
+class Conflict(GatewayError):
+    """What is there does not let it be changed this way."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "conflict"
+
+
+class PreconditionFailed(GatewayError):
+    """Somebody else was faster: what was to be replaced is not there any more."""
+
+    status = 412
+    type = "invalid_request_error"
+    code = "precondition_failed"
+
+
+class PreconditionRequired(GatewayError):
+    """The request must say what it means to replace."""
+
+    status = 428
+    type = "invalid_request_error"
+    code = "precondition_required"
 
 
 class RequestTooLarge(GatewayError):

@@ -42,7 +42,7 @@ def load(kind: str, name: str) -> Any:
 def build(kind: str, name: str, options: Mapping[str, Any], /, **given: Any) -> Any:
     """Construct ``name`` with its options, and with what the gateway has ``given``, as keywords.
 
-    Raises ConfigError for an option that it does not know and for one of the wrong type.
+    Raises ConfigError for an option that it does not know, and for a value that it refuses.
     """
     factory = load(kind, name)
     parameters = inspect.signature(factory).parameters
@@ -52,7 +52,11 @@ def build(kind: str, name: str, options: Mapping[str, Any], /, **given: Any) -> 
     if missing := sorted(set(given) - set(parameters)):
         hint = "its constructor must take what the gateway gives it"
         raise _error(kind, f"{name!r} takes no {', '.join(missing)}", hint)
-    return factory(**given, **_checked(kind, name, factory, options))
+    checked = _checked(kind, name, factory, options)
+    try:
+        return factory(**given, **checked)
+    except ValueError as error:
+        raise _error(kind, f"{name!r}: {error}", "correct its options") from error
 
 
 def _checked(kind: str, name: str, factory: Any, options: Mapping[str, Any]) -> Mapping[str, Any]:

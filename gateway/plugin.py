@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import entry_points
+from typing import NamedTuple
 
 from click import Group
 from litestar import Litestar
@@ -18,16 +19,19 @@ from litestar.plugins import CLIPlugin, InitPlugin
 
 from gateway import extensions
 from gateway.api import build_router
+from gateway.audit.query import DecisionReader
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
 from gateway.classification.base import classify
 from gateway.config import GatewayConfig, complete, load
-from gateway.errors import Unavailable
+from gateway.errors import ConfigError, Unavailable
+from gateway.keeper import PolicyKeeper, summary
 from gateway.log import build_log
-from gateway.routing import policy as policies
+from gateway.routing.active import ActivePolicy
+from gateway.routing.vetting import Vetting
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
-from gateway.types import ChatRequest, Message
+from gateway.types import ChatRequest, Message, Signals
 
 WARM_UP = ChatRequest(model="", messages=(Message("user", "Is anybody there?"),))
 WARM_UP_SECONDS = 60.0
@@ -39,7 +43,7 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
     def __init__(self, config: GatewayConfig | None = None, *, path: str = "/") -> None:
         self._config = load() if config is None else complete(config)
         self._path = path
-        self._gateway: Gateway | None = None
+        self._running: Running | None = None
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
         """Add one router and one lifespan."""
@@ -48,8 +52,12 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
         async def provide_gateway() -> Gateway:
             return await self.gateway()
 
+        async def provide_keeper() -> PolicyKeeper:
+            return await self.keeper()
+
         router = build_router(
             provide_gateway,
+            provide_keeper,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
             log=build_log(self._config.log.level, json=self._config.log.json),
@@ -67,22 +75,36 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
 
     async def gateway(self) -> Gateway:
         """The running gateway. Raises Unavailable before the host's start and after its end."""
-        if self._gateway is None:
+        return self._now().gateway
+
+    async def keeper(self) -> PolicyKeeper:
+        """Its policy's keeper. Raises Unavailable like `gateway`."""
+        return self._now().keeper
+
+    def _now(self) -> Running:
+        if self._running is None:
             raise Unavailable("The gateway is not running.", retry_after=1)
-        return self._gateway
+        return self._running
 
     @asynccontextmanager
     async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:
-        async with running(self._config) as self._gateway:
+        async with running(self._config) as self._running:
             try:
                 yield
             finally:
-                self._gateway = None
+                self._running = None
+
+
+class Running(NamedTuple):
+    """What runs while the host runs."""
+
+    gateway: Gateway
+    keeper: PolicyKeeper
 
 
 @asynccontextmanager
-async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
-    """A `Gateway` built from ``config``, closed at the end.
+async def running(config: GatewayConfig) -> AsyncIterator[Running]:
+    """A `Gateway` built from ``config`` and the keeper of its policy, closed at the end.
 
     Cheap things first, so that a wrong file is reported before a model is loaded. What had been
     started is closed again when a later part fails. Raises ConfigError or a GatewayError.
@@ -91,13 +113,21 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
     if config.policy is None:
         raise ValueError("the configuration is not complete")
     log = build_log(config.log.level, json=config.log.json)
-    policy = policies.load(config.policy, backends=config.backends)
     classifiers = {name: extensions.build("classifiers", name, {}) for name in config.classifiers}
+
+    def classify_now(request: ChatRequest) -> Signals:
+        return asyncio.run(classify(request, classifiers, timeout_seconds=WARM_UP_SECONDS))
+
+    vetting = Vetting(backends=config.backends, classify=classify_now)
+    active = ActivePolicy(vetting.load(config.policy))
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
+    active.warning = await asyncio.to_thread(_warning, vetting, active)
     async with AsyncExitStack() as started:
         audit = await DecisionStore.open(config.audit.url, log=log)
         started.push_async_callback(audit.aclose)
+        reader = await DecisionReader.open(config.audit.url)
+        started.push_async_callback(reader.aclose)
         backends: dict[str, Backend] = {}
         for name, section in config.backends.items():
             # In a thread: loading a model must not stop the loop from hearing a signal.
@@ -108,10 +138,19 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
             backends[name] = backend
         models = (model.id for backend in backends.values() for model in backend.models)
         telemetry = Telemetry(models, log=log)
-        telemetry.set_policy(policy.name, policy.hash)
+        keeper = PolicyKeeper(
+            config.policy,
+            active,
+            vetting=vetting,
+            changes=audit,
+            versions=reader,
+            telemetry=telemetry,
+            log=log,
+        )
+        await keeper.start()
         gateway = Gateway(
             backends=backends,
-            policy=policy,
+            policy=active,
             classifiers=classifiers,
             audit=audit,
             telemetry=telemetry,
@@ -120,5 +159,17 @@ async def running(config: GatewayConfig) -> AsyncIterator[Gateway]:
             classifier_timeout_seconds=config.classifier_timeout_seconds,
         )
         started.pop_all()
+        started.push_async_callback(reader.aclose)
         started.push_async_callback(gateway.aclose)
-        yield gateway
+        watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
+        started.callback(watching.cancel)
+        yield Running(gateway, keeper)
+
+
+def _warning(vetting: Vetting, active: ActivePolicy) -> str | None:
+    """What is wrong with the policy's tests at the start, when no earlier policy could stay."""
+    try:
+        failures = vetting.failures(active.current)
+    except ConfigError as error:
+        return summary(error)
+    return summary(ConfigError(failures)) if failures else None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,15 +30,18 @@ from gateway.errors import (
 from gateway.exchange import Exchange, new_id
 from gateway.log import Log, build_log
 from gateway.reply import Emit, Reply
+from gateway.routing.active import ActivePolicy
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
 from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
     ChatRequest,
+    Decision,
     Execution,
     FinishReason,
     ModelInfo,
+    Signals,
 )
 
 T = TypeVar("T")
@@ -50,9 +53,17 @@ class GatewayStatus(msgspec.Struct, frozen=True):
     ready: bool
     policy: str
     policy_hash: str
+    warnings: tuple[str, ...]
+    """What an operator should mend, although requests are answered."""
     backends: Mapping[str, BackendStatus]
-    warnings: tuple[str, ...] = ()
-    """What works but needs somebody's attention, such as rules that have expired."""
+
+
+class Verdict(NamedTuple):
+    """A decision, what it was made from, and when."""
+
+    decision: Decision
+    signals: Signals
+    now: datetime
 
 
 class Gateway:
@@ -62,7 +73,7 @@ class Gateway:
         self,
         *,
         backends: Mapping[str, Backend],
-        policy: Policy,
+        policy: ActivePolicy,
         classifiers: Mapping[str, Classifier],
         audit: AuditLog,
         telemetry: Telemetry,
@@ -100,10 +111,10 @@ class Gateway:
         backends = {name: backend.status for name, backend in self._backends.items()}
         return GatewayStatus(
             ready=not self._closing and all(status.ready for status in backends.values()),
-            policy=self._policy.name,
-            policy_hash=self._policy.hash,
-            backends=backends,
+            policy=self._policy.current.name,
+            policy_hash=self._policy.current.hash,
             warnings=self._policy.warnings(datetime.now(UTC).date()),
+            backends=backends,
         )
 
     async def respond(
@@ -119,7 +130,14 @@ class Gateway:
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
         exchange = Exchange(request, name, backend, prompt, arrived)
-        await self._decide(exchange, caller, request_id or new_id("req"))
+        verdict = await self._decide(exchange, caller, self._policy.current)
+        exchange.decide(
+            verdict.decision,
+            verdict.signals,
+            caller,
+            request_id=request_id or new_id("req"),
+            now=verdict.now.timestamp(),
+        )
         self._refuse_when_closing()
         reply = Reply(exchange.receipt, partial(self._produce, exchange))
         self._replies.add(reply)
@@ -134,6 +152,19 @@ class Gateway:
             reply.cancel()
             raise
         return reply
+
+    async def explain(
+        self, request: ChatRequest, caller: Caller, policy: Policy | None = None
+    ) -> Verdict:
+        """What `respond` would decide, by ``policy`` where it is given; nothing is recorded or run.
+
+        Raises a GatewayError for what `respond` would refuse before it decides.
+        """
+        self._refuse_when_closing()
+        name, backend = self._find(request.model)
+        prompt = await backend.prepare(request)
+        exchange = Exchange(request, name, backend, prompt, time.perf_counter())
+        return await self._decide(exchange, caller, policy or self._policy.current)
 
     def stop(self) -> None:
         """Refuse new requests and cancel what runs; their clients are told. Returns at once."""
@@ -164,7 +195,8 @@ class Gateway:
         message = f"The model {cut(model)!r} does not exist; known: {known}."
         raise ModelNotFound(message, param="model")
 
-    async def _decide(self, exchange: Exchange, caller: Caller, request_id: str) -> None:
+    async def _decide(self, exchange: Exchange, caller: Caller, policy: Policy) -> Verdict:
+        """Classify and decide. The policy is read once: a request keeps the one that it met."""
         request, started = exchange.request, time.perf_counter()
         signals = await classify(
             request, self._classifiers, timeout_seconds=self._classifier_timeout
@@ -173,16 +205,14 @@ class Gateway:
         now = datetime.now(UTC)
         for _ in self._backends:
             started, count = time.perf_counter(), exchange.prompt.num_tokens
-            decision = decide(self._policy, signals, request, caller, prompt_tokens=count, now=now)
+            decision = decide(policy, signals, request, caller, prompt_tokens=count, now=now)
             exchange.decide_seconds += time.perf_counter() - started
             if decision.backend is None or decision.backend == exchange.backend_name:
-                break
+                return Verdict(decision, signals, now)
             # Decided afresh there: it may count the prompt differently, and the policy must have
             # seen the count of the backend that answers.
             await self._move(exchange, decision.backend)
-        else:
-            raise Unavailable("The policy sends this request round in a circle of backends.")
-        exchange.decide(decision, signals, caller, request_id=request_id, now=now.timestamp())
+        raise Unavailable("The policy sends this request round in a circle of backends.")
 
     async def _move(self, exchange: Exchange, name: str) -> None:
         """Follow a rule that names another backend than the one found by the model."""

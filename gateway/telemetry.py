@@ -94,6 +94,19 @@ class Telemetry:
         self._policy = Gauge(
             "draftgate_policy_info", "The policy in force.", ("name", "hash"), registry=registry
         )
+        self._reload_failed = Gauge(
+            "draftgate_policy_reload_failed",
+            "1 while the policy's files hold something that is not fit to come into force.",
+            registry=registry,
+        )
+        self._reloads = Counter(
+            "draftgate_policy_reloads_total",
+            "Attempts to bring another policy into force.",
+            ("result",),
+            registry=registry,
+        )
+        for result in ("ok", "failed"):
+            self._reloads.labels(result)
         for record in ("decision", "outcome"):
             # An alert on a rise needs the zero before it.
             self._audit_failures.labels(record)
@@ -116,6 +129,11 @@ class Telemetry:
         """Say which policy is in force."""
         self._policy.clear()
         self._policy.labels(name, policy_hash).set(1)
+
+    def policy_reloaded(self, ok: bool) -> None:
+        """Count an attempt to bring another policy into force."""
+        self._reloads.labels("ok" if ok else "failed").inc()
+        self._reload_failed.set(not ok)
 
     def render(self) -> bytes:
         """The metrics in Prometheus' text format, version 0.0.4."""

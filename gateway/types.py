@@ -87,6 +87,31 @@ class Message(msgspec.Struct, frozen=True):
         return "\n".join(filter(None, (self.content, self.refusal, *calls, self.tool_call_id)))
 
 
+class Tool(msgspec.Struct, frozen=True):
+    """A function that the client offers."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type":"object","properties":{}}'
+    """The JSON schema of its arguments, as text."""
+
+    @property
+    def text(self) -> str:
+        """All that a model may read of it."""
+        return "\n".join(filter(None, (self.name, self.description, self.parameters)))
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """What an answer may say: the backend allows nothing else, token by token."""
+
+    kind: str
+    """``json_object``, ``json_schema``, ``regex``, ``choice`` or ``grammar``."""
+    source: str
+    """The schema as JSON, the pattern, the choices as a JSON array, or EBNF."""
+    param: str
+    """The request's parameter that holds it, for errors."""
+
+
 class Sampling(msgspec.Struct, frozen=True):
     """The request's sampling knobs, validated; ``None`` means that the request did not say."""
 
@@ -95,7 +120,11 @@ class Sampling(msgspec.Struct, frozen=True):
     top_k: int = 0
     min_p: float = 0.0
     max_tokens: int | None = None
+    min_tokens: int = 0
+    """No token that ends the answer comes before so many."""
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
     seed: int | None = None
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
@@ -113,9 +142,18 @@ class ChatRequest(msgspec.Struct, frozen=True):
     prompt: str | tuple[int, ...] | None = None
     sampling: Sampling = Sampling()
     n: int = 1
+    best_of: int | None = None
+    """How many answers to generate, of which the ``n`` likeliest are the choices; ``None``: ``n``."""
+    echo: bool = False
+    """Whether each choice begins with the prompt; with log-probabilities, with those of its tokens."""
     stream: bool = False
     has_tools: bool = False
     response_format: str = "text"
+    """The kind of the grammar, or ``text``."""
+    grammar: Grammar | None = None
+    tools: tuple[Tool, ...] = ()
+    called: tuple[str, ...] = ()
+    """The tools of which the answer must call one; empty: the answer is text."""
     requested_mode: Mode | None = None
     """From the ``X-Draftgate-Mode`` header."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -123,11 +161,17 @@ class ChatRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     """The raw body, for its digest and for forwarding."""
 
+    @property
+    def num_answers(self) -> int:
+        """How many answers are generated."""
+        return self.n if self.best_of is None else self.best_of
+
     def texts(self) -> tuple[str, ...]:
         """Every piece of text of the request in order (empty for a prompt given as token ids)."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
-        return tuple(message.text for message in self.messages)
+        offered = tuple(tool.text for tool in self.tools)
+        return offered + tuple(message.text for message in self.messages)
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -166,7 +210,7 @@ class Signals(msgspec.Struct, frozen=True):
         return max((s for s in self.items if s.name == name), key=lambda s: s.score, default=None)
 
 
-class Draft(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DraftSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which draft source a rule uses and how many tokens it may propose per step."""
 
     source: str = "suffix"
@@ -182,7 +226,7 @@ class SamplingLimits(msgspec.Struct, frozen=True):
     """Used whatever the request asks for, but not above ``max_temperature``."""
 
 
-class RuleTrace(msgspec.Struct, frozen=True):
+class RuleTrace(msgspec.Struct, frozen=True, gc=False):
     """What became of one rule: did it match, and which conditions held on which values."""
 
     rule: str
@@ -206,7 +250,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     max_distortion: float | None = None
     """The total variation that a lossy verifier may put between an answer's law and the target's;
     ``None``: the verifier must be exact."""
-    draft: Draft | None = None
+    draft: DraftSetting | None = None
     """``None`` exactly when the mode is standard."""
     standard_first: int = 0
     content_tokens: Mode = Mode.SPECULATIVE
@@ -245,10 +289,11 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """Natural-log probability of one emitted token under the target model, before any processor."""
+    """Natural-log probability of one token under the target model, before any processor."""
 
     token: str
-    logprob: float
+    logprob: float | None
+    """None for the first token of an echoed prompt, which follows nothing."""
     token_bytes: bytes
     top: tuple[TokenLogprob, ...] = ()
 
@@ -261,7 +306,8 @@ class Chunk(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
-    """On the last chunk of the choice: that choice's own completion tokens."""
+    """On the last chunk of the choice: that choice's own completion tokens. Those of answers that
+    were generated and are no choice count with choice 0."""
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -328,6 +374,8 @@ class Prompt(msgspec.Struct, frozen=True):
 
     num_tokens: int
     payload: Any = None
+    grammar: Any = None
+    """The request's grammar, likewise made ready."""
 
 
 class Job(msgspec.Struct, frozen=True):

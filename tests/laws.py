@@ -81,8 +81,15 @@ def oracle(tokens, count):
     return tokens[-count:]
 
 
-def processed(params, output):
-    """Bias, repetition, frequency and presence, temperature, min-p, top-k, top-p, in plain floats."""
+def anything(output):
+    return range(VOCAB)
+
+
+def processed(params, output, rule=anything):
+    """Bias, repetition, frequency and presence, rule, temperature, min-p, top-k, top-p, in plain floats.
+
+    ``rule`` says which tokens may follow an output.
+    """
     raw = target(PROMPT + output)
     logits = [math.log(m) if m > 0 else -math.inf for m in raw]
     logits = [z + params.logit_bias.get(t, 0.0) for t, z in enumerate(logits)]
@@ -92,6 +99,8 @@ def processed(params, output):
             r = params.repetition_penalty
             logits[t] = logits[t] / r if logits[t] > 0 else logits[t] * r
         logits[t] -= params.frequency_penalty * count + params.presence_penalty * (count > 0)
+        if t not in rule(output):
+            logits[t] = -math.inf
     if params.temperature == 0:
         best = logits.index(max(logits))
         return [float(t == best) for t in range(VOCAB)]
@@ -109,19 +118,20 @@ def processed(params, output):
     return [w / sum(weights) for w in weights]
 
 
-def reference(params, stop=(), max_tokens=4):
+def reference(params, stop=(), max_tokens=4, rule=anything):
     """The law of complete answers: a tree walk over the target's processed laws."""
     law = {}
+    ends = {*params.stop_token_ids} | (set() if params.ignore_eos else {EOS})
 
     def walk(output, weight):
         text = "".join(TEXT[t] for t in output if t != EOS)
         ended = output and (
-            output[-1] == EOS or any(s in text for s in stop) or len(output) == max_tokens
+            output[-1] in ends or any(s in text for s in stop) or len(output) == max_tokens
         )
         if ended:
             law[output] = law.get(output, 0.0) + weight
             return
-        for token, mass in enumerate(processed(params, output)):
+        for token, mass in enumerate(processed(params, output, rule)):
             if mass > 0:
                 walk((*output, token), weight * mass)
 
@@ -129,11 +139,18 @@ def reference(params, stop=(), max_tokens=4):
     return law
 
 
-def answer(params, mode, noise, *, verifier=None, stop=(), max_tokens=4, cost=None):
+def answer(
+    params, mode, noise, *, verifier=None, stop=(), max_tokens=4, cost=None, constraint=None
+):
     """One answer of the engine to `PROMPT`; ``params`` are those of `PROCESSORS`."""
     row = SamplingParams(**params, stop=stop, max_tokens=max_tokens, seed=1)
     request = Request(
-        PROMPT, row, mode, verifier or CoupledVerifier(), noise=None if row.greedy else noise
+        PROMPT,
+        row,
+        mode,
+        verifier or CoupledVerifier(),
+        constraint=constraint,
+        noise=None if row.greedy else noise,
     )
     engine = Engine(
         TableModel(target, VOCAB, max_length=12),
@@ -143,8 +160,17 @@ def answer(params, mode, noise, *, verifier=None, stop=(), max_tokens=4, cost=No
     return engine.generate(request)
 
 
-def emitted(params, mode, *, verifier=CoupledVerifier, stop=(), max_tokens=4, cost=None):
-    """The law of the engine's answers; ``mode`` and ``verifier`` make one for each replay.
+def emitted(
+    params,
+    mode,
+    *,
+    verifier=CoupledVerifier,
+    stop=(),
+    max_tokens=4,
+    cost=None,
+    constraint=lambda: None,
+):
+    """The law of the engine's answers; ``mode``, ``verifier`` and ``constraint`` make one a replay.
 
     ``cost`` is one object for all of them.
     """
@@ -158,6 +184,7 @@ def emitted(params, mode, *, verifier=CoupledVerifier, stop=(), max_tokens=4, co
             stop=stop,
             max_tokens=max_tokens,
             cost=cost,
+            constraint=constraint(),
         )
         return tuple(sequence.output_ids)
 

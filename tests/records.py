@@ -10,7 +10,7 @@ from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Ti
 from gateway.types import (
     Caller,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
     Mode,
@@ -54,7 +54,7 @@ def decision_record(number: int = 0, **changes: Any) -> DecisionRecord:
             rule="code",
             policy="default",
             policy_hash="f" * 64,
-            draft=Draft("suffix", 8),
+            draft=DraftSetting("suffix", 8),
             trace=(
                 RuleTrace("medical", "ban", False, "domain medical 0.02 < 0.10"),
                 RuleTrace("code", "decide", True, "domain code 0.93 >= 0.60"),

@@ -24,6 +24,10 @@ class DraftRequest:
     noise: Noise = Greedy()
     """To draw a proposal with, for purpose CHOICE at the position of the token: the `coupled`
     verifier then chooses with the same noise, and all others never touch it."""
+    scope: str | None = None
+    """Whose ended sequences the draft may depend on too; None: nobody's. Given where no draft can
+    move what is emitted: an ended answer has met the coins that another verifier would judge with
+    when its seed comes again."""
 
 
 class DraftSource(Protocol):
@@ -33,13 +37,10 @@ class DraftSource(Protocol):
         """One draft per request, of at most its ``max_tokens``; empty where it has nothing to say.
 
         A draft must be a function of the sequence's tokens (and its noise) alone, never of the
-        other rows. One that is drawn states a dense law, unless anything was dropped for what was
-        drawn: then it is one-hot, or its law is renormalised (see `Draft.select`).
+        other rows; where there is a scope, also of its sequences that have ended. One that is drawn
+        states a dense law, unless anything was dropped for what was drawn: then it is one-hot, or
+        its law is renormalised (see `Draft.select`).
         """
-        ...
-
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """What became of the last draft for a sequence."""
         ...
 
     def forget(self, sequence_id: int) -> None:

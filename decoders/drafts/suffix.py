@@ -1,4 +1,6 @@
-"""Drafts from the sequence itself: what followed the last time when the text ended like this.
+"""Drafts from text that is there: what followed the last time when the text ended like this.
+
+That is the sequence itself and, if it is wished for, the answers of the same scope that have ended.
 
 No model runs. The index is a suffix automaton over prompt and output (Blumer et al., "The smallest
 automaton recognizing the subwords of a text", 1985): constant amortised time per token, and the
@@ -8,9 +10,11 @@ longest earlier match is one link away.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftRequest
+from decoders.drafts.corpus import Corpora
 
 
 class SuffixAutomaton:
@@ -74,39 +78,72 @@ class SuffixAutomaton:
         return len(self._length) - 1
 
 
+@dataclass
+class _Row:
+    """What is kept of one sequence while it runs."""
+
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+    scope: str | None
+    automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
+
+
 class SuffixDraftSource:
     """Proposes the continuation of the longest earlier match, longer drafts for longer matches."""
 
     name = "suffix"
 
-    def __init__(self, *, min_match: int = 2, tokens_per_match: float = 2.0) -> None:
+    def __init__(
+        self, *, min_match: int = 2, tokens_per_match: float = 2.0, corpus_tokens: int = 0
+    ) -> None:
+        """``corpus_tokens`` of each scope's latest answers are kept to draft from; 0: none.
+
+        A token takes about 300 bytes there.
+        """
         if min_match < 1:
             raise ValueError(f"min_match must be at least 1, not {min_match}")
+        if tokens_per_match <= 0:
+            raise ValueError(f"tokens_per_match must be above 0, not {tokens_per_match}")
+        if corpus_tokens < 0:
+            raise ValueError(f"corpus_tokens must be at least 0, not {corpus_tokens}")
         self._min_match = min_match
         self._tokens_per_match = tokens_per_match
-        self._indexes: dict[int, SuffixAutomaton] = {}
+        self._rows: dict[int, _Row] = {}
+        self._corpora = Corpora(corpus_tokens, min_match) if corpus_tokens else None
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request."""
         return [self._propose(request) for request in requests]
 
-    def observe(self, sequence_id: int, num_proposed: int, num_accepted: int) -> None:
-        """Nothing: whether drafts of this kind pay is the cost model's to learn."""
-
     def forget(self, sequence_id: int) -> None:
-        """Drop the index of a sequence."""
-        self._indexes.pop(sequence_id, None)
+        """Drop the index of a sequence; its answer, as far as it came, joins its scope's corpus."""
+        row = self._rows.pop(sequence_id, None)
+        if self._corpora is not None and row is not None and row.scope is not None:
+            self._corpora.add(row.scope, row.token_ids[row.num_prompt_tokens :])
 
     def _propose(self, request: DraftRequest) -> Draft:
-        automaton = self._indexes.setdefault(request.sequence_id, SuffixAutomaton())
         token_ids = request.token_ids
+        row = self._rows.get(request.sequence_id)
+        if row is None:
+            row = _Row(token_ids, len(token_ids) - request.position, request.scope)
+            self._rows[request.sequence_id] = row
+        automaton = row.automaton
         for at in range(automaton.num_tokens, len(token_ids)):
             automaton.append(token_ids[at])
         length, end = automaton.match()
+        if self._corpora is not None and request.scope is not None:
+            place = self._corpora.find(request.scope, token_ids, request.max_tokens)
+            # Of equals the sequence itself: it is what the answer is about.
+            if place is not None and place.match_length > length:
+                count = self._count(request, place.match_length)
+                return Draft(place.continuation[:count], self.name, match_length=place.match_length)
         if length < self._min_match:
             return NO_DRAFT
-        count = min(request.max_tokens, int(length * self._tokens_per_match))
         period = len(token_ids) - 1 - end
         # A match that reaches into its own continuation repeats with this period.
+        count = self._count(request, length)
         proposed = tuple(token_ids[end + 1 + i % period] for i in range(count))
         return Draft(proposed, self.name, match_length=length)
+
+    def _count(self, request: DraftRequest, match_length: int) -> int:
+        return min(request.max_tokens, int(match_length * self._tokens_per_match))

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from decoders.models.base import LanguageModel, ModelError, Row
 from decoders.models.fused import FusedModel, fits
 from decoders.models.hf import HFModel, refuse_unsupported
+from decoders.models.kernels import KernelChoice, plain_kernels
 
 _log = logging.getLogger(__name__)
 # Rounding between two orders of the same sums stays well below these; a wrong mask does not.
@@ -21,9 +22,16 @@ _CHECKED_TOKENS = 24
 
 
 def adapt(
-    model: PreTrainedModel, *, vocab_size: int, num_slots: int, max_length: int
+    model: PreTrainedModel,
+    *,
+    vocab_size: int,
+    num_slots: int,
+    max_length: int,
+    choose: KernelChoice = plain_kernels,
 ) -> LanguageModel:
     """``model`` on a slot cache: written out where it has the shape of Llama, else as it is.
+
+    ``choose`` says which kernels a written-out model uses.
 
     Raises ModelError for a model that could not be served exactly, with the reason.
     """
@@ -37,7 +45,11 @@ def adapt(
     if fits(model):
         try:
             fused = FusedModel(
-                model, vocab_size=vocab_size, num_slots=num_slots, max_length=max_length
+                model,
+                vocab_size=vocab_size,
+                num_slots=num_slots,
+                max_length=max_length,
+                choose=choose,
             )
             _check(fused, model, token_ids, expected)
         except (ModelError, AttributeError, RuntimeError) as error:

@@ -19,7 +19,9 @@ from transformers import PreTrainedModel
 from decoders.cache import SlotCache
 from decoders.models.attention import Plan
 from decoders.models.base import Row
-from decoders.models.linear import Linear
+from decoders.models.kernels import KernelChoice, plain_kernels
+from decoders.models.linear import PLAIN_ONLY, Linear
+from decoders.models.norm import RMSNorm
 
 _ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 
@@ -38,12 +40,12 @@ def fits(model: PreTrainedModel) -> bool:
 class _Layer:
     """One block. Norms of queries and keys are None but for Qwen3."""
 
-    attention_norm: Tensor
+    attention_norm: RMSNorm
     qkv: Linear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    query_norm: RMSNorm | None
+    key_norm: RMSNorm | None
     attention_out: Linear
-    mlp_norm: Tensor
+    mlp_norm: RMSNorm
     gate_up: Linear
     down: Linear
 
@@ -51,7 +53,15 @@ class _Layer:
 class FusedModel:
     """A Llama-shaped model as a `LanguageModel`."""
 
-    def __init__(self, model: Any, *, vocab_size: int, num_slots: int, max_length: int) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        vocab_size: int,
+        num_slots: int,
+        max_length: int,
+        choose: KernelChoice = plain_kernels,
+    ) -> None:
         """``model`` is one that `fits`; its structure is known, its class is any of the family's."""
         config = model.config
         self._num_heads = config.num_attention_heads
@@ -59,13 +69,14 @@ class FusedModel:
         self._head_dim = getattr(config, "head_dim", None) or (
             config.hidden_size // config.num_attention_heads
         )
-        self._epsilon = config.rms_norm_eps
+        epsilon = config.rms_norm_eps
         self._embedding = model.get_input_embeddings().weight.detach()
-        self._layers = [_layer(block) for block in model.model.layers]
-        self._norm = model.model.norm.weight.detach()
+        self._layers = [_layer(block, epsilon, self._head_dim) for block in model.model.layers]
+        self._norm = RMSNorm(model.model.norm.weight.detach(), epsilon)
         self.vocab_size = min(vocab_size, config.vocab_size)
         self._head = Linear(model.get_output_embeddings().weight.detach()[: self.vocab_size])
-        self._cos, self._sin = self._rotations(model, max_length)
+        self._use(choose)
+        self._rotations = self._all_rotations(model, max_length)
         self._cache = SlotCache(num_slots, max_length)
         self.num_slots = num_slots
         self.max_length = max_length
@@ -81,14 +92,14 @@ class FusedModel:
             device=self._embedding.device,
         )
         hidden = self._embedding[plan.token_ids]  # [n, hidden]
-        cos, sin = self._cos[plan.positions], self._sin[plan.positions]  # [n, 1, head_dim]
+        rotations = self._rotations[plan.positions]  # [n, 1, head_dim / 2]
         for number, layer in enumerate(self._layers):
-            attended = self._attention(
-                plan, number, layer, self._rms(hidden, layer.attention_norm), cos, sin
-            )
-            hidden = hidden + attended
-            hidden = hidden + _gated(layer, self._rms(hidden, layer.mlp_norm))
-        logits = self._head(self._rms(hidden[plan.logit_places], self._norm))
+            attended = self._attend(plan, number, layer, layer.attention_norm(hidden), rotations)
+            hidden = layer.attention_out.add_to(hidden, attended)
+            hidden = layer.down.add_to(hidden, _gated(layer, layer.mlp_norm(hidden)))
+        if not len(plan.logit_places):
+            return torch.empty((0, self.vocab_size), device=hidden.device)
+        logits: Tensor = self._head(self._norm(hidden[plan.logit_places]))
         return logits.float()
 
     def reset(self, slot: int) -> None:
@@ -99,64 +110,98 @@ class FusedModel:
         """Copy keys and values within the device."""
         self._cache.copy(source, target, length)
 
-    def _attention(
-        self, plan: Plan, number: int, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
+    def _attend(
+        self, plan: Plan, number: int, layer: _Layer, x: Tensor, rotations: Tensor
     ) -> Tensor:
+        """[n, hidden] to [n, heads × head_dim]."""
         qkv = layer.qkv(x).view(len(x), -1, self._head_dim)  # [n, heads + 2 kv_heads, head_dim]
         num_rotated = self._num_heads + self._num_kv_heads
         rotated, values = qkv[:, :num_rotated], qkv[:, num_rotated:]
         if layer.query_norm is not None and layer.key_norm is not None:
-            rotated = torch.cat(
-                (
-                    self._rms(rotated[:, : self._num_heads], layer.query_norm),
-                    self._rms(rotated[:, self._num_heads :], layer.key_norm),
-                ),
-                dim=1,
-            )
-        # Half a roll and the sign in the table are the rotation of pairs (x_i, x_{i + head_dim/2}).
-        rotated = torch.addcmul(rotated * cos, rotated.roll(self._head_dim // 2, -1), sin)
+            queries, keys = rotated[:, : self._num_heads], rotated[:, self._num_heads :]
+            rotated = torch.cat((layer.query_norm(queries), layer.key_norm(keys)), dim=1)
+        rotated = _rotated(rotated, rotations)
         queries, keys = rotated[:, : self._num_heads], rotated[:, self._num_heads :]
-        out = plan.attend(number, queries, keys, values, None)
-        return layer.attention_out(out.reshape(len(x), -1))
+        return plan.attend(number, queries, keys, values, None).reshape(len(x), -1)
 
-    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self._epsilon)
+    def _use(self, choose: KernelChoice) -> None:
+        layers = [self._head]
+        for layer in self._layers:
+            layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+        kernels = choose(layers).by_shape
+        for linear in layers:
+            outputs, inputs = linear.weight.shape
+            linear.use(kernels.get((outputs, inputs), PLAIN_ONLY))
 
-    def _rotations(self, model: Any, max_length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines of every position, [max_length, 1, head_dim]."""
+    def _all_rotations(self, model: Any, max_length: int) -> Tensor:
+        """cos + i·sin of every position, complex [max_length, 1, head_dim / 2]."""
         positions = torch.arange(max_length, device=self._embedding.device).unsqueeze(0)
         with torch.inference_mode():
-            cos, sin = model.model.rotary_emb(self._embedding, positions)
+            cos, sin = model.model.rotary_emb(self._embedding[:1].float(), positions)
         half = self._head_dim // 2
-        signed = torch.cat((-sin[0, :, :half], sin[0, :, half:]), dim=-1)
-        return cos[0].unsqueeze(1).clone(), signed.unsqueeze(1)
+        return torch.complex(cos[0, :, :half], sin[0, :, :half]).unsqueeze(1)
+
+
+def _rotated(x: Tensor, rotations: Tensor) -> Tensor:
+    """[n, heads, head_dim] with each pair of neighbours turned: one complex product."""
+    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs.mul_(rotations)).flatten(-2).to(x.dtype)
 
 
 def _gated(layer: _Layer, x: Tensor) -> Tensor:
     gate, up = layer.gate_up(x).chunk(2, dim=-1)
-    return layer.down(F.silu(gate) * up)
+    return F.silu(gate).mul_(up)
 
 
-def _layer(block: Any) -> _Layer:
+def _layer(block: Any, epsilon: float, head_dim: int) -> _Layer:
     attention, mlp = block.self_attn, block.mlp
     return _Layer(
-        attention_norm=block.input_layernorm.weight.detach(),
-        qkv=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
-        query_norm=_weight(getattr(attention, "q_norm", None)),
-        key_norm=_weight(getattr(attention, "k_norm", None)),
-        attention_out=_fused(attention.o_proj),
-        mlp_norm=block.post_attention_layernorm.weight.detach(),
-        gate_up=_fused(mlp.gate_proj, mlp.up_proj),
-        down=_fused(mlp.down_proj),
+        attention_norm=RMSNorm(block.input_layernorm.weight.detach(), epsilon),
+        qkv=_fused(
+            _paired(_part(attention.q_proj), head_dim),
+            _paired(_part(attention.k_proj), head_dim),
+            _part(attention.v_proj),
+        ),
+        query_norm=_paired_norm(getattr(attention, "q_norm", None), epsilon, head_dim),
+        key_norm=_paired_norm(getattr(attention, "k_norm", None), epsilon, head_dim),
+        attention_out=_fused(_part(attention.o_proj)),
+        mlp_norm=RMSNorm(block.post_attention_layernorm.weight.detach(), epsilon),
+        gate_up=_fused(_part(mlp.gate_proj), _part(mlp.up_proj)),
+        down=_fused(_part(mlp.down_proj)),
     )
 
 
-def _weight(norm: Any) -> Tensor | None:
-    return None if norm is None else norm.weight.detach()
+_Part = tuple[Tensor, Tensor | None]
+"""Weight and bias of a linear layer."""
 
 
-def _fused(*layers: nn.Linear) -> Linear:
+def _part(layer: nn.Linear) -> _Part:
+    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+
+
+def _paired(part: _Part, head_dim: int) -> _Part:
+    """The same outputs in an order in which what a rotation turns together is side by side.
+
+    Models rotate the pairs (x_i, x_{i + head_dim/2}) of each head. Queries and keys in one other
+    order have the same products.
+    """
+    weight, bias = part
+    order = _pair_order(weight.shape[0], head_dim)
+    return weight[order], None if bias is None else bias[order]
+
+
+def _paired_norm(norm: Any, epsilon: float, head_dim: int) -> RMSNorm | None:
+    if norm is None:
+        return None
+    weight: Tensor = norm.weight.detach()
+    return RMSNorm(weight[_pair_order(head_dim, head_dim)], epsilon)
+
+
+def _pair_order(count: int, head_dim: int) -> Tensor:
+    return torch.arange(count).view(-1, 2, head_dim // 2).transpose(1, 2).flatten()
+
+
+def _fused(*parts: _Part) -> Linear:
     """One linear layer with the outputs of several, one after the other."""
-    biases = [layer.bias for layer in layers]
-    bias = None if biases[0] is None else torch.cat([b.detach() for b in biases])
-    return Linear(torch.cat([layer.weight.detach() for layer in layers]), bias)
+    biases = [bias for _, bias in parts if bias is not None]
+    return Linear(torch.cat([weight for weight, _ in parts]), torch.cat(biases) if biases else None)

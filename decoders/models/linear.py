@@ -1,16 +1,35 @@
-"""Linear layers in the layout that is fastest for the number of tokens at hand."""
+"""Linear layers, each with the kernel that is fastest for the number of tokens at hand."""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name everybody knows
 from torch import Tensor
 
-# Measured on two cores with AVX-512 and AMX: in float32, oneDNN's packed weights beat the plain
-# product from 3 tokens on, where the output is wide (1.6x at 9 tokens, 2.2x for an LM head); below
-# that the plain product wins. In bfloat16 packed weights win everywhere (1.3x to 2x).
-_PACKED_MIN_TOKENS = 3
-_PACKED_MIN_OUTPUTS = 2048
+
+class Kernel(StrEnum):
+    """A way to compute the same product."""
+
+    PLAIN = "plain"
+    """``x @ weight.T``."""
+    TURNED = "turned"
+    """``(weight @ x.T).T``: other blocks of the same memory."""
+    PACKED = "packed"
+    """oneDNN's, over weights in a layout of its own: a second copy of them."""
+
+
+NUM_SIZES = 8
+"""Kernels are chosen for 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 and more tokens."""
+Kernels = tuple[Kernel, ...]
+"""One kernel for each of the `NUM_SIZES` ranges of tokens."""
+
+PLAIN_ONLY: Kernels = (Kernel.PLAIN,) * NUM_SIZES
+
+
+def size_of(num_tokens: int) -> int:
+    """Which of the ranges a number of tokens falls into."""
+    return min((num_tokens - 1).bit_length(), NUM_SIZES - 1)
 
 
 class Linear:
@@ -18,32 +37,76 @@ class Linear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._weight = weight
+        self._turned = weight.t()
         self._bias = bias
         self._packed: Tensor | None = None
-        self._min_tokens = 1
-        wide = weight.shape[0] >= _PACKED_MIN_OUTPUTS
-        if weight.device.type == "cpu" and (weight.dtype == torch.bfloat16 or wide):
-            self._packed = _pack(weight)
-            if weight.dtype != torch.bfloat16:
-                self._min_tokens = _PACKED_MIN_TOKENS
-            elif self._packed is not None:
-                self._weight = weight.new_empty(0)  # never used again
+        self._kernels = PLAIN_ONLY
+
+    @property
+    def weight(self) -> Tensor:
+        """[outputs, inputs]; empty once no kernel in use reads it."""
+        return self._weight
+
+    @property
+    def kernels(self) -> Kernels:
+        """What is used."""
+        return self._kernels
+
+    def use(self, kernels: Kernels) -> None:
+        """Use these from now on, and keep the weights in the layouts that they need and no other.
+
+        What cannot be had here falls back to `Kernel.PLAIN`. To be called once.
+        """
+        if Kernel.PACKED in kernels:
+            self._packed = pack(self._weight)
+            if self._packed is None:
+                kernels = tuple(Kernel.PLAIN if k is Kernel.PACKED else k for k in kernels)
+        self._kernels = kernels
+        if set(kernels) == {Kernel.PACKED}:
+            self._weight = self._weight.new_empty(0)
+            self._turned = self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] to [n, outputs]."""
-        if self._packed is None or x.shape[0] < self._min_tokens:
-            return F.linear(x, self._weight, self._bias)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
-        return y
+        kernel = self._kernels[size_of(x.shape[0])]
+        if kernel is Kernel.PACKED:
+            return _packed_product(x, self._packed, self._bias)
+        if kernel is Kernel.TURNED:
+            y = _turned_product(x, self._weight)
+            return y if self._bias is None else y.add_(self._bias)
+        if self._bias is None:
+            return torch.mm(x, self._turned)
+        return torch.addmm(self._bias, x, self._turned)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """``residual`` [n, outputs] plus the product, as a new tensor."""
+        if self._bias is None and self._kernels[size_of(x.shape[0])] is Kernel.PLAIN:
+            return torch.addmm(residual, x, self._turned)
+        return self(x).add_(residual)
 
 
-def _pack(weight: Tensor) -> Tensor | None:
-    """The weight in oneDNN's own layout; None where this build of torch has none for it."""
+def pack(weight: Tensor) -> Tensor | None:
+    """``weight`` in oneDNN's own layout; None where this build of torch has none for it."""
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 8)
-        torch.ops.mkldnn._linear_pointwise(
-            weight.new_zeros(1, weight.shape[1]), packed, None, "none", [], ""
-        )
+        _packed_product(weight.new_zeros(1, weight.shape[1]), packed, None)
     except (AttributeError, RuntimeError):
         return None
     return packed
+
+
+def product(kernel: Kernel, x: Tensor, weight: Tensor) -> Tensor:
+    """One kernel's product, for timing it; ``weight`` is packed for `Kernel.PACKED`."""
+    if kernel is Kernel.PACKED:
+        return _packed_product(x, weight, None)
+    return _turned_product(x, weight) if kernel is Kernel.TURNED else torch.mm(x, weight.t())
+
+
+def _turned_product(x: Tensor, weight: Tensor) -> Tensor:
+    """[n, inputs] and [outputs, inputs] to a contiguous [n, outputs]."""
+    return torch.mm(weight, x.t()).t().contiguous()
+
+
+def _packed_product(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return y

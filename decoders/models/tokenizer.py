@@ -29,13 +29,21 @@ class HFTokenizer:
         token_ids: list[int] = self._tokenizer(text)["input_ids"]
         return token_ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tools to the model."""
+        return _TOOLS.search(str(self._tokenizer.chat_template or "")) is not None
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Token ids of a conversation, up to where the assistant's answer begins."""
         if not self._tokenizer.chat_template:
             raise ParameterError("messages", "cannot be used: the model has no chat template")
         try:
             encoded = self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
+                tools=[dict(tool) for tool in tools] or None,
                 add_generation_prompt=True,
                 return_dict=True,
             )
@@ -62,7 +70,13 @@ class HFTokenizer:
             return bytes([int(match[1], 16)])
         return str(token).replace("\u2581", " ").encode()
 
+    def vocabulary(self, size: int) -> list[bytes]:
+        """What each token id below ``size`` adds to an answer; nothing for special tokens."""
+        special = set(self._tokenizer.all_special_ids) | self.eos_ids
+        return [b"" if i in special else self.token_bytes(i) for i in range(size)]
 
+
+_TOOLS = re.compile(r"\btools\b")
 # How SentencePiece spells a byte that no other token covers.
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 

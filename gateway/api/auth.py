@@ -31,7 +31,12 @@ def require_api_key(keys: Sequence[KeyConfig]) -> Guard:
 
 async def provide_caller(request: Request[Any, Any, Any]) -> Caller:
     """The caller that the guard found."""
-    caller = request.state[_STATE]
+    return found_caller(request)
+
+
+def found_caller(connection: Connection) -> Caller:
+    """The caller that the guard found; guards run in order, from the outermost."""
+    caller = connection.state.get(_STATE)
     if not isinstance(caller, Caller):
         raise TypeError("the route has no API key guard")
     return caller

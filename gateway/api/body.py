@@ -43,7 +43,7 @@ def parse(fields: Mapping[str, Any], type: type[S]) -> S:
 
     Raises InvalidRequest or UnsupportedParameter, with the parameter's name where there is one.
     """
-    refuse_unsupported(fields)
+    refuse_unsupported(fields, served=type.__struct_fields__)
     try:
         wire = msgspec.convert(fields, type)
     except msgspec.ValidationError as error:
@@ -59,6 +59,8 @@ def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | No
         for name in Sampling.__struct_fields__
         if (value := getattr(wire, name, None)) is not None
     }
+    if max_tokens is not None and (wire.min_tokens or 0) > max_tokens:
+        raise InvalidRequest("'min_tokens' is larger than 'max_tokens'.", param="min_tokens")
     stop = wire.stop or ()
     bias = wire.logit_bias or {}
     return Sampling(
@@ -67,6 +69,7 @@ def sampling(wire: SamplingFields, *, max_tokens: int | None, logprobs: int | No
             "max_tokens": max_tokens,
             "logprobs": logprobs,
             "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+            "stop_token_ids": tuple(wire.stop_token_ids or ()),
             "top_k": max(wire.top_k or 0, 0),
             "logit_bias": {_token_id(token): value for token, value in bias.items()},
         }

@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from gateway.api.answer import answer, read
 from gateway.api.render import ChatRendering
 from gateway.api.requests import chat_request
+from gateway.api.tool_calls import ToolCallRendering
 from gateway.service import Gateway
 from gateway.types import Caller
 
@@ -20,5 +21,6 @@ async def create_chat_completion(
 ) -> Response[Any]:
     """Answer a conversation, as JSON or as a stream of events."""
     asked = await read(request, chat_request)
-    rendering = ChatRendering(asked.request.model, asked.request.n)
+    form = ToolCallRendering if asked.request.called else ChatRendering
+    rendering = form(asked.request.model, asked.request.n)
     return await answer(request, gateway, caller, asked, rendering)

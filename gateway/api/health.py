@@ -24,8 +24,8 @@ async def readyz(
     body = {
         "status": "ready" if status.ready else "not_ready",
         "policy": {"name": status.policy, "hash": status.policy_hash},
-        "backends": status.backends,
         "warnings": status.warnings,
+        "backends": status.backends,
     }
     return Response(
         body,

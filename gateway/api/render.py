@@ -135,7 +135,7 @@ class ChatRendering:
         choices = [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "message": self._message(receipt, index, choice),
                 "logprobs": _chat_logprobs(choice.logprobs),
                 "finish_reason": choice.finish_reason and choice.finish_reason.value,
             }
@@ -143,6 +143,9 @@ class ChatRendering:
         ]
         frame = self._frame(receipt, "chat.completion", choices)
         return {**frame, "usage": usage_of(fold.usage)}
+
+    def _message(self, receipt: Receipt, index: int, choice: Choice) -> Event:
+        return {"role": "assistant", "content": choice.text, "refusal": None}
 
     def _event(
         self,
@@ -268,6 +271,9 @@ def _completion_logprobs(logprobs: Sequence[TokenLogprob], offset: int) -> Event
     return {
         "tokens": [token.token for token in logprobs],
         "token_logprobs": [token.logprob for token in logprobs],
-        "top_logprobs": [{other.token: other.logprob for other in t.top} for t in logprobs],
+        "top_logprobs": [
+            None if token.logprob is None else {other.token: other.logprob for other in token.top}
+            for token in logprobs
+        ],
         "text_offset": offsets,
     }

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.api import body
+from gateway.api.grammars import grammar_of, refuse_ends
 from gateway.api.schemas import (
     ChatCompletionRequest,
     ChatMessage,
@@ -19,6 +20,7 @@ from gateway.api.schemas import (
     FunctionCall,
     SamplingFields,
 )
+from gateway.api.tools import called_of, tools_of
 from gateway.errors import InvalidRequest, UnsupportedParameter, cut
 from gateway.types import ChatRequest, Message, ToolCall
 
@@ -36,6 +38,15 @@ class Asked(msgspec.Struct, frozen=True):
 def chat_request(fields: Mapping[str, Any]) -> Asked:
     """The body of a chat completion. Raises InvalidRequest or UnsupportedParameter."""
     wire = body.parse(fields, ChatCompletionRequest)
+    tools, grammar = tools_of(wire), grammar_of(wire)
+    called = called_of(wire, tools)
+    if called:
+        if grammar is not None:
+            raise InvalidRequest(
+                f"{grammar.param!r} cannot go with a 'tool_choice' that asks for a call.",
+                param=grammar.param,
+            )
+        refuse_ends(wire)
     request = ChatRequest(
         model=wire.model,
         messages=tuple(
@@ -44,6 +55,11 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
         sampling=body.sampling(wire, max_tokens=_max_tokens(wire), logprobs=_logprobs(wire)),
         n=wire.n or 1,
         stream=bool(wire.stream),
+        has_tools=bool(tools),
+        response_format=grammar.kind if grammar is not None else "text",
+        grammar=grammar,
+        tools=tools,
+        called=called,
     )
     return Asked(request, _include_usage(wire))
 
@@ -52,18 +68,49 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
     """The body of a text completion. Raises InvalidRequest or UnsupportedParameter."""
     wire = body.parse(fields, CompletionRequest)
     max_tokens = DEFAULT_MAX_TOKENS if wire.max_tokens is None else wire.max_tokens
+    if max_tokens == 0 and not wire.echo:
+        raise InvalidRequest(
+            "'max_tokens': 0 needs 'echo': true; without either there is nothing to answer.",
+            param="max_tokens",
+            code="integer_below_min_value",
+        )
+    n = wire.n or 1
+    grammar = grammar_of(wire)
     request = ChatRequest(
         model=wire.model,
         prompt=_prompt(wire.prompt),
         sampling=body.sampling(wire, max_tokens=max_tokens, logprobs=wire.logprobs),
-        n=wire.n or 1,
+        n=n,
+        best_of=_best_of(wire, n),
+        echo=bool(wire.echo),
         stream=bool(wire.stream),
+        response_format=grammar.kind if grammar is not None else "text",
+        grammar=grammar,
     )
     return Asked(request, _include_usage(wire))
 
 
 def _include_usage(wire: SamplingFields) -> bool:
     return wire.stream_options is not None and bool(wire.stream_options.include_usage)
+
+
+def _best_of(wire: CompletionRequest, n: int) -> int | None:
+    """None where every answer is a choice."""
+    if wire.best_of is None or wire.best_of == n:
+        return None
+    if wire.best_of < n:
+        raise InvalidRequest(
+            f"'best_of' is {wire.best_of}, fewer than the {n} choices that 'n' asks for; raise it "
+            "or leave it out.",
+            param="best_of",
+        )
+    if wire.stream:
+        raise InvalidRequest(
+            "'best_of' cannot be streamed: the best answers are known only at the end. Send "
+            "'stream': false.",
+            param="best_of",
+        )
+    return wire.best_of
 
 
 def _message(wire: ChatMessage, param: str) -> Message:

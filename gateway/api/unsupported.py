@@ -6,7 +6,7 @@ vLLM, SGLang, llama.cpp, transformers and Ollama give them; what nobody gives a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gateway.errors import UnsupportedParameter, cut
@@ -33,7 +33,6 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "function_call": ("none",),
     "functions": ([],),
     "grammar": ("",),
-    "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "json_schema": (),
     "length_penalty": (1,),
@@ -42,7 +41,6 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "max_new_tokens": (),
     "min_length": (0,),
     "min_new_tokens": (0,),
-    "min_tokens": (0,),
     "mirostat": (0,),
     "mirostat_eta": (0.1,),
     "mirostat_mode": (0,),
@@ -59,12 +57,9 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "reasoning_effort": ("none",),
     "regex": (),
     "repeat_penalty": (1,),
-    "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "smoothing_factor": (0,),
-    "stop_token_ids": ([],),
     "structural_tag": (),
-    "structured_outputs": (),
     "suffix": ("",),
     "tfs_z": (1,),
     "thinking": (False, {"type": "disabled"}),
@@ -84,9 +79,14 @@ FAMILIES = ("guided_", "mirostat_")
 """Every name that begins so is one of them, whatever a server's next version adds."""
 
 
-def refuse_unsupported(fields: Mapping[str, Any]) -> None:
-    """Raise UnsupportedParameter for the first field that would have to be ignored."""
+def refuse_unsupported(fields: Mapping[str, Any], *, served: Collection[str] = ()) -> None:
+    """Raise UnsupportedParameter for the first field that would have to be ignored.
+
+    ``served`` are the fields of the endpoint itself: one of them may know what the other does not.
+    """
     for name, value in fields.items():
+        if name in served:
+            continue
         neutral = NEUTRAL.get(name, () if name.startswith(FAMILIES) else None)
         if neutral is None or value is None:
             continue

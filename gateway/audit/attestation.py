@@ -71,9 +71,9 @@ def _distortion(decision: Decision, run: Execution) -> Iterator[str]:
 
 
 def _length(record: DecisionRecord, run: Execution) -> Iterator[str]:
-    longest = record.sampling.max_tokens
-    if longest is not None and run.usage.completion_tokens > longest * record.request.n:
-        yield f"{run.usage.completion_tokens} tokens from {record.request.n} x {longest}"
+    longest, count = record.sampling.max_tokens, record.request.best_of or record.request.n
+    if longest is not None and run.usage.completion_tokens > longest * count:
+        yield f"{run.usage.completion_tokens} tokens from {count} x {longest}"
 
 
 def _drafts(decision: Decision, run: Execution) -> Iterator[str]:

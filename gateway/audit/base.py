@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
 
 
 class AuditLog(Protocol):
@@ -20,4 +21,24 @@ class AuditLog(Protocol):
 
     async def aclose(self) -> None:
         """Write what is pending and close."""
+        ...
+
+
+class ChangeLog(Protocol):
+    """The part of the log that says which policy came into force when, and who brought it."""
+
+    async def append_change(self, record: PolicyChange) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+
+class Versions(Protocol):
+    """The policies that were in force."""
+
+    async def changes(self, *, limit: int = 100) -> Sequence[PolicyChange]:
+        """The last changes, newest first."""
+        ...
+
+    async def version(self, policy_hash: str) -> PolicyChange | None:
+        """The last change that brought the policy with this hash into force."""
         ...

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import msgspec
 
-from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
 
 _encoder = msgspec.json.Encoder()
 _decision_decoder = msgspec.json.Decoder(DecisionRecord)
 _outcome_decoder = msgspec.json.Decoder(OutcomeRecord)
+_change_decoder = msgspec.json.Decoder(PolicyChange)
+_decode: dict[type, Callable[[str | bytes], object]] = {
+    DecisionRecord: _decision_decoder.decode,
+    OutcomeRecord: _outcome_decoder.decode,
+    PolicyChange: _change_decoder.decode,
+}
 
 
-def encode(record: DecisionRecord | OutcomeRecord) -> str:
+def encode(record: DecisionRecord | OutcomeRecord | PolicyChange) -> str:
     """JSON text of ``record``. Raises ValueError naming the field that JSON cannot hold.
 
     A lone surrogate (it can come in with a file name in an error message) becomes ``?``.
@@ -23,10 +30,9 @@ def encode(record: DecisionRecord | OutcomeRecord) -> str:
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(record)
         text = json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
-    decoder = _decision_decoder if isinstance(record, DecisionRecord) else _outcome_decoder
     try:
         # NaN is written as null, which would come to light when somebody reads the record.
-        decoder.decode(text)
+        _decode[type(record)](text)
     except msgspec.DecodeError as error:
         raise ValueError(f"{type(record).__name__} cannot be read back: {error}") from error
     return text.decode("utf-8")
@@ -40,3 +46,8 @@ def decode_decision(text: str) -> DecisionRecord:
 def decode_outcome(text: str) -> OutcomeRecord:
     """The outcome record that `encode` wrote."""
     return _outcome_decoder.decode(text)
+
+
+def decode_change(text: str) -> PolicyChange:
+    """The policy change that `encode` wrote."""
+    return _change_decoder.decode(text)

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.audit import database, document
-from gateway.audit.record import DecisionRecord, OutcomeRecord
-from gateway.audit.schema import decisions, key, outcomes
+from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.schema import decisions, key, outcomes, policy_changes
 from gateway.errors import AuditUnavailable, InvalidRequest
 from gateway.types import Mode
 
@@ -110,6 +110,27 @@ class DecisionReader:
             next_cursor=last and _encode((last.created_at, last.seq)),
         )
 
+    async def changes(self, *, limit: int = 100) -> tuple[PolicyChange, ...]:
+        """The last policy changes, newest first."""
+        query = (
+            sa.select(policy_changes.c.seq, policy_changes.c.document)
+            .order_by(policy_changes.c.seq.desc())
+            .limit(limit)
+        )
+        rows = await self._read(lambda c: c.execute(query).all())
+        return tuple(_change(row.seq, row.document) for row in rows)
+
+    async def version(self, policy_hash: str) -> PolicyChange | None:
+        """The last change that brought the policy with this hash into force."""
+        query = (
+            sa.select(policy_changes.c.seq, policy_changes.c.document)
+            .where(policy_changes.c.policy_hash == policy_hash)
+            .order_by(policy_changes.c.seq.desc())
+            .limit(1)
+        )
+        row = await self._read(lambda c: c.execute(query).first())
+        return None if row is None else _change(row.seq, row.document)
+
     async def aclose(self) -> None:
         """Close the connections. Idempotent."""
         await asyncio.to_thread(self._engine.dispose)
@@ -146,6 +167,13 @@ def _entry(row: sa.Row[int, float, str, str]) -> Entry:
         )
     except msgspec.DecodeError as error:
         raise AuditUnavailable(f"entry {row.seq} of the log is damaged: {error}") from error
+
+
+def _change(seq: int, text: str) -> PolicyChange:
+    try:
+        return document.decode_change(text)
+    except msgspec.DecodeError as error:
+        raise AuditUnavailable(f"policy change {seq} of the log is damaged: {error}") from error
 
 
 def _conditions(filters: Filters) -> Sequence[sa.ColumnElement[bool]]:

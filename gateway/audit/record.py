@@ -1,8 +1,10 @@
-"""The two records of a request: `DecisionRecord` before generation, `OutcomeRecord` at its end."""
+"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, of the policy `PolicyChange`."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -34,6 +36,8 @@ class RequestFacts(msgspec.Struct, frozen=True):
     has_tools: bool
     response_format: str
     requested_mode: str | None
+    best_of: int | None = None
+    """How many answers are generated, of which the ``n`` likeliest are given; None: ``n``."""
 
     @classmethod
     def of(cls, request: ChatRequest, prompt_tokens: int) -> RequestFacts:
@@ -48,6 +52,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
             has_tools=request.has_tools,
             response_format=request.response_format,
             requested_mode=request.requested_mode and request.requested_mode.value,
+            best_of=request.best_of,
         )
 
 
@@ -94,4 +99,22 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Error code and message when it failed: the backend's own words, which no client sees."""
     interrupted: bool = False
     """True on a record that closes a request which a crash had left open."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Written durably before another policy comes into force."""
+
+    changed_at: float
+    """Seconds since the epoch, UTC."""
+    policy: str
+    policy_hash: str
+    previous_hash: str | None
+    """None for the first policy of a log."""
+    source: Literal["start", "file", "signal", "api", "rollback"]
+    """What brought it: the gateway's start, an edited file, SIGHUP, or an administrator."""
+    by: str = ""
+    """The administrator's caller id; empty where the file changed by itself."""
+    files: Mapping[str, str]
+    """The texts in force, by file name: the policy, its tests and its proofs."""
     schema_version: int = SCHEMA_VERSION

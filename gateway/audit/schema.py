@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.audit import document
-from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration; a test holds it to the migrations themselves."""
 
 KEY_LENGTH = 256
@@ -68,6 +68,17 @@ outcomes = sa.Table(
     sa.Index("ix_outcomes_finish_reason", "finish_reason"),
 )
 
+policy_changes = sa.Table(
+    "policy_changes",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("changed_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("policy_hash", sa.String(64), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.Index("ix_policy_changes_policy_hash", "policy_hash"),
+)
+
 writers = sa.Table(
     "writers",
     metadata,
@@ -116,6 +127,19 @@ def outcome_row(record: OutcomeRecord) -> Row:
             "mode": record.execution.mode and record.execution.mode.value,
             "attestation": record.attestation,
             "finish_reason": reasons or None,
+            "document": document.encode(record),
+        },
+    )
+
+
+def change_row(record: PolicyChange, writer: str) -> Row:
+    """The row of a policy change. Raises ValueError when the record cannot be written down."""
+    return Row(
+        policy_changes,
+        {
+            "changed_at": record.changed_at,
+            "writer": writer,
+            "policy_hash": record.policy_hash,
             "document": document.encode(record),
         },
     )

@@ -15,8 +15,17 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from gateway.audit import database, presence
 from gateway.audit.orphans import close_orphans
-from gateway.audit.record import DecisionRecord, OutcomeRecord
-from gateway.audit.schema import Row, decision_row, decisions, outcome_row, outcomes, writers
+from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.schema import (
+    Row,
+    change_row,
+    decision_row,
+    decisions,
+    outcome_row,
+    outcomes,
+    policy_changes,
+    writers,
+)
 from gateway.audit.writer import GroupWriter
 from gateway.errors import AuditUnavailable
 from gateway.log import Log, build_log
@@ -116,6 +125,14 @@ class DecisionStore:
             raise AuditUnavailable(f"the outcome cannot be recorded: {error}") from error
         await self._writer.write(row, may_refuse=False)
 
+    async def append_change(self, record: PolicyChange) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        try:
+            row = change_row(record, self._opened.writer)
+        except ValueError as error:
+            raise AuditUnavailable(f"the policy change cannot be recorded: {error}") from error
+        await self._writer.write(row, may_refuse=True)
+
     async def aclose(self) -> None:
         """Write what is pending and close. Idempotent; a cancelled wait does not stop it."""
         if self._closing is None:
@@ -140,7 +157,7 @@ class DecisionStore:
         for table, values in rows:
             if table is decisions:
                 self._open_decisions.add(values["decision_id"])
-            else:
+            elif table is outcomes:
                 self._open_decisions.discard(values["decision_id"])
         return [None] * len(rows)
 
@@ -148,7 +165,7 @@ class DecisionStore:
         if os.stat(self._opened.path).st_ino != self._opened.inode:
             raise FileNotFoundError("another file has taken the place of the database")
         with self._opened.engine.begin() as connection:
-            for table in (decisions, outcomes):
+            for table in (decisions, outcomes, policy_changes):
                 values = [row.values for row in rows if row.table is table]
                 if values:
                     connection.execute(sa.insert(table), values)

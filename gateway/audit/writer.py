@@ -95,7 +95,7 @@ class GroupWriter:
                     self._log.error(
                         "record_lost",
                         table=row.table.name,
-                        decision_id=row.values["decision_id"],
+                        decision_id=row.values.get("decision_id"),
                         error=failure.message,
                     )
             elif failure is None:

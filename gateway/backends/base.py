@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.errors import UnsupportedParameter
 from gateway.types import ChatRequest, Chunk, Execution, Job, ModelInfo, Prompt
 
 
@@ -67,3 +68,15 @@ class Backend(Protocol):
     async def aclose(self) -> None:
         """Cancel what runs and free the model."""
         ...
+
+
+def refuse_token_parameters(request: ChatRequest) -> None:
+    """For backends without a model: raise UnsupportedParameter for what only one with tokens can do."""
+    for param, given in (
+        ("stop_token_ids", request.sampling.stop_token_ids),
+        ("ignore_eos", request.sampling.ignore_eos),
+        ("echo", request.echo),
+        ("best_of", request.best_of),
+    ):
+        if given:
+            raise UnsupportedParameter(f"This model does not support {param!r}.", param=param)

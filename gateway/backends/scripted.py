@@ -1,7 +1,7 @@
 """`ScriptedBackend`: answers from a script, for examples, demonstrations and tests. No model.
 
-Its tokens are words with the space after them. It drafts nothing: the draft counts that it reports
-are zero, unless the script says what to report. It must not know what a policy is.
+Its tokens are words with the space after them, and its draft counts zero, unless the script says
+what to report. It must not know what a policy is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.backends.base import BackendStatus
+from gateway.backends.base import BackendStatus, refuse_token_parameters
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -23,6 +23,7 @@ from gateway.errors import (
     Problem,
     QueueFull,
     Unavailable,
+    UnsupportedParameter,
 )
 from gateway.types import (
     ChatRequest,
@@ -126,7 +127,8 @@ class ScriptedBackend:
         )
 
     async def prepare(self, request: ChatRequest) -> Prompt:
-        """Count the words. Raises ContextLengthExceeded."""
+        """Count the words. Raises ContextLengthExceeded or UnsupportedParameter."""
+        refuse_token_parameters(request)
         if isinstance(request.prompt, tuple):
             num_tokens = len(request.prompt)
         else:
@@ -255,6 +257,16 @@ class ScriptedGeneration:
             usage=Usage(run.usage.prompt_tokens, run.usage.completion_tokens + emitted),
             num_steps=steps,
             **self._claims.drafts(steps),
+        )
+
+
+def _refuse_constraints(request: ChatRequest) -> None:
+    param = request.grammar.param if request.grammar is not None else None
+    param = param or ("tool_choice" if request.called else None)
+    param = param or ("min_tokens" if request.sampling.min_tokens else None)
+    if param is not None:
+        raise UnsupportedParameter(
+            f"This model answers from a script, which {param!r} cannot change.", param=param
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -20,9 +21,10 @@ from gateway.errors import InvalidRequest
 from gateway.types import (
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
+    Grammar,
     Job,
     Message,
     Mode,
@@ -81,6 +83,12 @@ class Answer:
 @click.option("--num-speculative-tokens", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--standard-first", type=click.IntRange(0), default=10, show_default=True)
 @click.option("--content-tokens", is_flag=True, help="Hybrid: decode content tokens undrafted.")
+@click.option(
+    "--json-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with the JSON schema that the answer is held to.",
+)
+@click.option("--regex", help="The pattern that the whole answer is held to.")
 @click.option("--system", help="A system message before the prompt.")
 @click.option("--model", help="A folder, a .gguf file, a hub id, or demo.")
 @click.option(
@@ -98,6 +106,8 @@ def generate(
     num_speculative_tokens: int,
     standard_first: int,
     content_tokens: bool,
+    json_schema: Path | None,
+    regex: str | None,
     system: str | None,
     model: str | None,
     audit: bool,
@@ -117,12 +127,13 @@ def generate(
             max_tokens=max_tokens,
             seed=secrets.randbits(31) if seed is None else seed,
         ),
+        grammar=_grammar(json_schema, regex),
     )
     hybrid = {
         "standard_first": standard_first,
         "content_tokens": Mode.STANDARD if content_tokens else Mode.SPECULATIVE,
     }
-    draft = Draft(num_speculative_tokens=num_speculative_tokens)
+    draft = DraftSetting(num_speculative_tokens=num_speculative_tokens)
     decisions = [
         _decision(wanted, draft, hybrid) for wanted in (list(Mode) if compare else [Mode(mode)])
     ]
@@ -131,7 +142,16 @@ def generate(
     _show(answers, request.sampling.seed, as_json=as_json, compare=compare)
 
 
-def _decision(mode: Mode, draft: Draft, hybrid: dict[str, Any]) -> Decision:
+def _grammar(json_schema: Path | None, regex: str | None) -> Grammar | None:
+    if json_schema is not None and regex is not None:
+        raise InvalidRequest("--json-schema and --regex both say what the answer may be; give one.")
+    if json_schema is not None:
+        source = json_schema.read_text(encoding="utf-8", errors="replace")
+        return Grammar("json_schema", source, "--json-schema")
+    return None if regex is None else Grammar("regex", regex, "--regex")
+
+
+def _decision(mode: Mode, draft: DraftSetting, hybrid: dict[str, Any]) -> Decision:
     return Decision(
         mode=mode,
         rule="command-line",

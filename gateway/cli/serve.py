@@ -18,6 +18,7 @@ from gateway.app import create_app
 from gateway.cli.models import fetch_models
 from gateway.config import GatewayConfig, ServerConfig, load, override
 from gateway.errors import ConfigError, Problem
+from gateway.keeper import PolicyKeeper
 from gateway.log import LEVELS
 from gateway.plugin import GatewayPlugin
 from gateway.service import Gateway
@@ -91,14 +92,43 @@ async def _serve(config: GatewayConfig, listener: socket.socket) -> None:
             server_header=False,
             timeout_graceful_shutdown=math.ceil(config.server.shutdown_seconds) + 5,
         )
+        keeper = await app.plugins.get(GatewayPlugin).keeper()
         server = _Server(options, gateway, config.server.shutdown_seconds)
-        try:
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            place = f"{config.server.host}:{config.server.port}"
-            raise _cannot_listen(place, error) from None
-        _announce(gateway, listener)
-        await server.serve(sockets=[listener])
+        with reload_at_hangup(keeper):
+            await _listen(server, gateway, config, listener)
+
+
+async def _listen(
+    server: _Server, gateway: Gateway, config: GatewayConfig, listener: socket.socket
+) -> None:
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        place = f"{config.server.host}:{config.server.port}"
+        raise _cannot_listen(place, error) from None
+    _announce(gateway, listener)
+    await server.serve(sockets=[listener])
+
+
+@contextmanager
+def reload_at_hangup(keeper: PolicyKeeper) -> Iterator[None]:
+    """Read the policy's files again at SIGHUP, where the system has it."""
+    number = getattr(signal, "SIGHUP", None)
+    if number is None:
+        yield
+        return
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[bool]]()
+
+    def reload() -> None:
+        task = loop.create_task(keeper.reload("signal"))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    loop.add_signal_handler(number, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(number)
 
 
 def _only(group: ExceptionGroup[Exception]) -> Exception:
@@ -146,6 +176,9 @@ def _announce(gateway: Gateway, listener: socket.socket) -> None:
     click.echo(f"Draftgate listens on http://{shown}:{port}")
     status = gateway.status()
     click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
+    for name, backend in status.backends.items():
+        if backend.detail:
+            click.echo(f"Backend {name}: {backend.detail}")
 
 
 def _cannot_listen(place: str, error: OSError) -> ConfigError:

@@ -39,7 +39,9 @@ class RequestEntry(msgspec.Struct, frozen=True, kw_only=True):
     stream: Annotated[bool, described("whether the answer is streamed")] = False
     n: Annotated[Annotated[int, msgspec.Meta(ge=1)], described("choices asked for")] = 1
     has_tools: Annotated[bool, described("whether tools are offered")] = False
-    response_format: Annotated[str, described("`text`, `json_object` or `json_schema`")] = "text"
+    response_format: Annotated[
+        str, described("`text`, `json_object`, `json_schema`, `regex`, `choice` or `grammar`")
+    ] = "text"
     headers: Annotated[Mapping[str, str], described("request headers", {"X-Team": "red"})] = (
         msgspec.field(default_factory=dict)
     )

@@ -64,26 +64,26 @@ def _all(tests: tuple[Test, ...]) -> Test:
         return tests[0]
 
     def test(facts: Facts) -> Verdict:
-        details = []
+        details = ""
         for inner in tests:
             holds, detail = inner(facts)
             if not holds:
                 return False, detail
-            details.append(detail)
-        return True, " and ".join(details)
+            details = f"{details} and {detail}" if details else detail
+        return True, details
 
     return test
 
 
 def _any(tests: tuple[Test, ...]) -> Test:
     def test(facts: Facts) -> Verdict:
-        details = []
+        details = ""
         for inner in tests:
             holds, detail = inner(facts)
             if holds:
                 return True, detail
-            details.append(detail)
-        return False, "; ".join(details)
+            details = f"{details}; {detail}" if details else detail
+        return False, details
 
     return test
 
@@ -247,12 +247,12 @@ def _time(_: str, wanted: TimeTest) -> Test:
     zone = find_timezone(wanted.timezone)
     days = frozenset(wanted.weekdays or WEEKDAYS)
     first, last = minutes(wanted.between) if wanted.between else (0, 24 * 60)
+    in_zone = f" {wanted.timezone}"
 
     def test(facts: Facts) -> Verdict:
-        minute, day = facts.local(zone)
+        minute, day, clock = facts.local(zone)
         within = first <= minute < last if first < last else minute >= first or minute < last
-        clock = f"{minute // 60:02}:{minute % 60:02}"
-        return within and day in days, f"time {day} {clock} {wanted.timezone}"
+        return within and day in days, clock + in_zone
 
     return test
 

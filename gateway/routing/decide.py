@@ -25,7 +25,7 @@ from gateway.types import (
     Caller,
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Mode,
     RuleTrace,
     Signals,
@@ -141,7 +141,7 @@ def _answer_wish(
         granted = msgspec.structs.replace(
             chosen,
             mode=wish,
-            draft=chosen.draft or Draft(),
+            draft=chosen.draft or DraftSetting(),
             standard_first=WISHED_STANDARD_FIRST if wish is Mode.HYBRID else 0,
             content_tokens=Mode.SPECULATIVE,
         )

@@ -37,7 +37,7 @@ class Facts:
                 values[item.value] = item.score
         self.domains = self.scores.get("domain", {})
         self._shown: dict[str, str] = {}
-        self._local: dict[tzinfo, tuple[int, str]] = {}
+        self._local: dict[tzinfo, tuple[int, str, str]] = {}
 
     def _top(self, name: str) -> tuple[str, float]:
         """The value of a signal with the highest score, the first of equals; ("", 0.0) if none."""
@@ -60,12 +60,14 @@ class Facts:
         """The day of the request, in UTC."""
         return self.now.astimezone(UTC).date()
 
-    def local(self, zone: tzinfo) -> tuple[int, str]:
-        """Minutes since midnight and the day of the week in that zone; many rules ask for one."""
+    def local(self, zone: tzinfo) -> tuple[int, str, str]:
+        """Minutes since midnight and the day in that zone, and both for the trace."""
         found = self._local.get(zone)
         if found is None:
             time = self.now.astimezone(zone)
-            found = self._local[zone] = (time.hour * 60 + time.minute, WEEKDAYS[time.weekday()])
+            day = WEEKDAYS[time.weekday()]
+            found = (time.hour * 60 + time.minute, day, f"time {day} {time:%H:%M}")
+            self._local[zone] = found
         return found
 
     @functools.cached_property

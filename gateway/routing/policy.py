@@ -20,7 +20,7 @@ from gateway.routing.names import Known
 from gateway.routing.schema import Decide, RuleEntry
 from gateway.routing.sources import PolicyFile, Read, Sources, gather
 from gateway.routing.when import When
-from gateway.types import SHORT_HASH_LENGTH, Decision, Draft, Mode, RuleTrace, SamplingLimits
+from gateway.types import SHORT_HASH_LENGTH, Decision, DraftSetting, Mode, RuleTrace, SamplingLimits
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,7 +244,9 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
     draft = None
     if decide.mode is not Mode.STANDARD:
         chosen = decide.draft
-        draft = Draft(chosen.source, chosen.num_speculative_tokens) if chosen else Draft()
+        draft = (
+            DraftSetting(chosen.source, chosen.num_speculative_tokens) if chosen else DraftSetting()
+        )
     return Decision(
         mode=decide.mode,
         rule=rule,

@@ -173,7 +173,11 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     has_tools: Annotated[bool | None, described("the request offers tools", True)] = None
     response_format: Annotated[
-        OneOf | None, described("`text`, `json_object` or `json_schema`", {"is": "json_schema"})
+        OneOf | None,
+        described(
+            "`text`, `json_object`, `json_schema`, `regex`, `choice` or `grammar`",
+            {"is": "json_schema"},
+        ),
     ] = None
     header: Annotated[
         HeaderTest | None,

@@ -20,7 +20,7 @@ from gateway.types import (
     ChatRequest,
     Chunk,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
     Job,
@@ -49,10 +49,15 @@ BACKENDS: dict[str, Callable[[Path, Path], Backend]] = {
 DECISIONS = {
     Mode.STANDARD: Decision(mode=Mode.STANDARD, rule="r", policy="p", policy_hash="h"),
     Mode.SPECULATIVE: Decision(
-        mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=Draft()
+        mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=DraftSetting()
     ),
     Mode.HYBRID: Decision(
-        mode=Mode.HYBRID, rule="r", policy="p", policy_hash="h", draft=Draft(), standard_first=4
+        mode=Mode.HYBRID,
+        rule="r",
+        policy="p",
+        policy_hash="h",
+        draft=DraftSetting(),
+        standard_first=4,
     ),
 }
 

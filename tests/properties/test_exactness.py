@@ -209,6 +209,27 @@ def test_stop_strings_and_limits_cut_where_they_should(verifier, mode, stop, max
     assert_equal_laws(law, reference(SamplingParams(), stop, max_tokens))
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"ignore_eos": True},
+        {"stop_token_ids": (1,)},
+        {"stop_token_ids": (0, 1), "ignore_eos": True},
+        {"stop_token_ids": (EOS,), "ignore_eos": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_tokens_that_end_an_answer_cut_where_they_should(verifier, ends, mode):
+    """An end that counts for nothing inside a draft, and an ordinary token that ends one."""
+    params = {**ends, "temperature": 2.0, "logit_bias": {EOS: 1.0}}
+
+    law = emitted(params, lambda: MODES[mode](3), verifier=VERIFIERS[verifier], stop=("bab",))
+
+    assert_equal_laws(law, reference(SamplingParams(**params), stop=("bab",)))
+
+
 @pytest.mark.parametrize("verifier", VERIFIERS)
 def test_rows_of_all_modes_in_one_batch_are_independent(verifier):
     """The joint law of three rows that share every forward is the product of their own."""

@@ -10,13 +10,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from decoders import drafter
 from decoders.draft import Dense, Draft, LawError
 from decoders.gates import ContentTokens, FunctionWords, GateContext
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.params import SamplingParams
 from decoders.sampling import GumbelNoise, Purpose, process
 from decoders.sequence import TokenSequence
-from decoders.testing import Branches, ScriptedDraftSource
+from decoders.testing import (
+    Branches,
+    SampledDraftSource,
+    ScriptedConstraint,
+    ScriptedDraftSource,
+)
 from decoders.verifiers import rejection
 from decoders.verifiers.base import Verdict, draw
 from decoders.verifiers.coupled import CoupledVerifier
@@ -451,3 +457,89 @@ def test_noise_that_rejected_tokens_use_up_is_seen():
 
     with pytest.raises(AssertionError):
         check_replays(Stream)
+
+
+# -- constraints -----------------------------------------------------------------------------------
+
+
+def alternating(output):
+    """No letter twice; an end wherever the target has one."""
+    return {1 - output[-1], EOS} if output and output[-1] != EOS else {0, 1}
+
+
+class FirstRowOnly(ScriptedConstraint):
+    """Masks the next token, and not those after the draft's."""
+
+    def allowed(self, draft_ids):
+        rows = super().allowed(draft_ids)
+        rows[1:] = True
+        return rows
+
+    def accept(self, token_ids):
+        self._output = (*self._output, *token_ids)
+
+
+class LateByOne(ScriptedConstraint):
+    """Masks each position by the tokens before the one before it."""
+
+    def allowed(self, draft_ids):
+        rows = super().allowed(draft_ids)
+        return rows[[max(i - 1, 0) for i in range(len(rows))]]
+
+    def accept(self, token_ids):
+        self._output = (*self._output, *token_ids)
+
+
+class KeepsRejected(ScriptedConstraint):
+    """Goes on past the draft when it is asked about it, and never comes back."""
+
+    def allowed(self, draft_ids):
+        rows = super().allowed(draft_ids)
+        self._output = (*self._output, *draft_ids)
+        return rows
+
+    def accept(self, token_ids):
+        self._output = (*self._output, *token_ids)
+
+
+def check_constraint(constraint, draft=(0, 0, 0, 0)):
+    law = emitted(
+        {},
+        lambda: Speculative(ScriptedDraftSource(lambda tokens, count: list(draft[:count])), 2),
+        constraint=lambda: constraint(alternating, VOCAB),
+    )
+    assert_equal_laws(law, reference(SamplingParams(), rule=alternating))
+
+
+@pytest.mark.parametrize("faulty", [FirstRowOnly, LateByOne, KeepsRejected])
+def test_a_mask_that_is_wrong_along_a_draft_is_seen(faulty, monkeypatch):
+    # Whole drafts reach the verifier, as they do where they were drawn.
+    monkeypatch.setattr(ScriptedConstraint, "count_allowed", lambda self, ids: len(ids))
+    draft = (0, 1, 0, 1)
+    check_constraint(ScriptedConstraint, draft)
+
+    with pytest.raises((AssertionError, RuntimeError)):
+        check_constraint(faulty, draft)
+
+
+def test_a_drawn_draft_cut_for_its_tokens_is_seen(monkeypatch):
+    """Cut where the constraint ends it, and judged by the law of what was drawn."""
+
+    def check():
+        law = emitted(
+            {},
+            lambda: Speculative(SampledDraftSource(DRAFT_LAWS["near"]), 2),
+            verifier=RejectionVerifier,
+            max_tokens=3,
+            constraint=lambda: ScriptedConstraint(alternating, VOCAB),
+        )
+        assert_equal_laws(law, reference(SamplingParams(), max_tokens=3, rule=alternating))
+
+    check()
+    monkeypatch.setattr(
+        drafter,
+        "_possible",
+        lambda ticket, draft: draft.first(ticket.constraint.count_allowed(draft.token_ids)),
+    )
+    with pytest.raises(AssertionError):
+        check()

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.audit.attestation import attest, deviations
 from gateway.audit.record import DecisionRecord
-from gateway.types import Draft, Execution, Mode, Sampling, Usage
+from gateway.types import DraftSetting, Execution, Mode, Sampling, Usage
 from tests.records import decided, decision_record, outcome_record
 
 DECIDED = decision_record(sampling=Sampling(seed=7, max_tokens=20))
@@ -212,7 +212,7 @@ def test_a_hybrid_answer_drafts_nothing_before_its_standard_tokens_are_out() -> 
 
 def test_the_decided_length_of_a_draft_is_the_most_in_any_step() -> None:
     for most, expected in ((4, "ok"), (3, "attestation_failed")):
-        record = decided(draft=Draft("suffix", most))
+        record = decided(draft=DraftSetting("suffix", most))
         assert expected == attest(record, RUN), most
 
 

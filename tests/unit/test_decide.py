@@ -11,7 +11,7 @@ from gateway.types import (
     Caller,
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     Mode,
     RuleTrace,
     SamplingLimits,
@@ -69,7 +69,7 @@ def test_the_first_matching_rule_decides_with_all_its_parameters() -> None:
     decision = choose({"code": 0.9, "customer_support": 0.95})
 
     assert summary(decision) == ("speculative", "code")
-    assert decision.draft == Draft("suffix", 5)
+    assert decision.draft == DraftSetting("suffix", 5)
     assert decision.limits == SamplingLimits(max_temperature=0.4)
     assert decision.reason == "Code repeats itself."
     assert decision.policy == "p"
@@ -309,7 +309,7 @@ def test_a_caller_may_choose_where_the_rule_says_so() -> None:
     assert summary(decision) == ("hybrid", "code")
     assert decision.forced_by == "header"
     assert decision.standard_first == 10
-    assert decision.draft == Draft("suffix", 5)
+    assert decision.draft == DraftSetting("suffix", 5)
 
 
 def test_a_wish_from_a_standard_rule_gets_a_draft() -> None:
@@ -322,7 +322,7 @@ rules:
     decision = choose({}, policy=text, requested_mode=Mode.SPECULATIVE)
 
     assert summary(decision) == ("speculative", "free")
-    assert decision.draft == Draft()
+    assert decision.draft == DraftSetting()
 
 
 def test_a_wish_never_lifts_a_ban() -> None:

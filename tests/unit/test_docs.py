@@ -279,7 +279,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         return [int(number) for number in re.findall(r"\d+", limits[name])]
 
     assert numbers("n") == [bound(chat, "n", "maximum")]
+    assert numbers("best_of") == [bound(text, "best_of", "maximum")]
     assert numbers("stop") == [bound(chat, "stop", "maxItems")]
+    assert numbers("stop_token_ids") == [bound(chat, "stop_token_ids", "maxItems")]
     assert numbers("logit_bias") == [bound(chat, "logit_bias", "maxProperties")]
     assert numbers("top_logprobs") == [
         bound(chat, "top_logprobs", "maximum"),
@@ -458,7 +460,6 @@ def test_the_draft_source_recipe_follows_each_token_and_forgets_its_rows() -> No
     drafts = bigram.propose([DraftRequest(7, tokens, 5), other])
     tokens += [4, 1]
     later = bigram.propose([DraftRequest(7, tokens, 3)])
-    bigram.observe(7, 3, 1)
     bigram.forget(7)
     afresh = bigram.propose([DraftRequest(7, [1], 3)])
 

@@ -1,9 +1,11 @@
 """The local backend: decisions become rows, rows become chunks, and the account is the engine's."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
+import torch
 
 from gateway import extensions
 from gateway.audit.attestation import attest
@@ -12,7 +14,7 @@ from gateway.errors import BackendFailed, ConfigError, InvalidRequest, QueueFull
 from gateway.types import (
     ChatRequest,
     Decision,
-    Draft,
+    DraftSetting,
     FinishReason,
     Job,
     Message,
@@ -37,7 +39,7 @@ async def backend(tiny_model, tmp_path):
 
 
 def decide(mode, **extra):
-    draft = None if mode is Mode.STANDARD else Draft(num_speculative_tokens=4)
+    draft = None if mode is Mode.STANDARD else DraftSetting(num_speculative_tokens=4)
     return Decision(mode=mode, rule="r", policy="p", policy_hash="h", draft=draft, **extra)
 
 
@@ -252,6 +254,30 @@ async def test_a_cancelled_generation_lets_the_next_one_in(backend):
     await asyncio.gather(*(generation.aclose() for generation in [*running, late]))
 
     assert backend.status.running == 0
+
+
+async def test_it_says_what_runs(backend):
+    assert "dtype float32; threads " in backend.status.detail
+
+
+async def test_a_dtype_that_was_chosen_by_measuring_is_said_with_its_times(tiny_model, tmp_path):
+    backend = LocalBackend(
+        model=str(tiny_model),
+        device="cpu",
+        dtype="fastest",
+        threads=torch.get_num_threads(),
+        num_slots=2,
+        cache=str(tmp_path),
+        cost_model="off",
+    )
+    await backend.aclose()
+
+    assert re.search(r"dtype \w+ \(float32 .* ms, bfloat16 .* ms\)", backend._runs)
+
+
+def test_a_number_of_threads_that_cannot_be_is_a_configuration_error(tiny_model):
+    with pytest.raises(ConfigError, match="threads is 0"):
+        LocalBackend(model=str(tiny_model), threads=0)
 
 
 async def test_a_backend_whose_engine_has_died_is_not_ready(backend):

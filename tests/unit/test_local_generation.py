@@ -10,10 +10,10 @@ import pytest
 
 from gateway.backends.local import LocalBackend
 from gateway.errors import BackendFailed
-from gateway.types import ChatRequest, Decision, Draft, Job, Message, Mode, Sampling
+from gateway.types import ChatRequest, Decision, DraftSetting, Job, Message, Mode, Sampling
 
 DECISION = Decision(
-    mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=Draft("suffix", 3)
+    mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="h", draft=DraftSetting("suffix", 3)
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import ConfigError
 from gateway.routing.policy import Policy, load, parse_policy
-from gateway.types import Draft, Mode, SamplingLimits
+from gateway.types import DraftSetting, Mode, SamplingLimits
 
 HEAD = "version: 1\nname: p\n"
 
@@ -73,7 +73,7 @@ rules:
         "reason": "because",
         "verifier": "rejection",
         "max_distortion": None,
-        "draft": Draft("model", 3),
+        "draft": DraftSetting("model", 3),
         "standard_first": 5,
         "content_tokens": Mode.STANDARD,
         "max_entropy": 2.5,
@@ -96,7 +96,7 @@ def test_without_any_rule_everything_is_standard() -> None:
 
 
 def test_a_mode_with_drafts_gets_the_default_draft() -> None:
-    assert parse("default: {mode: speculative}").default.draft == Draft("suffix", 8)
+    assert parse("default: {mode: speculative}").default.draft == DraftSetting("suffix", 8)
 
 
 def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.reply import Receipt, Reply
+from gateway.routing.active import ActivePolicy
 from gateway.routing.policy import parse_policy
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
@@ -114,7 +115,9 @@ def make(
 ) -> Gateway:
     return Gateway(
         backends=backends or {"first": Watched(audit, **options)},
-        policy=parse_policy(policy, "unit.yaml", verifiers=["coupled"], draft_sources=["suffix"]),
+        policy=ActivePolicy(
+            parse_policy(policy, "unit.yaml", verifiers=["coupled"], draft_sources=["suffix"])
+        ),
         classifiers=classifiers or {},
         audit=audit,
         telemetry=Telemetry(["scripted"]),

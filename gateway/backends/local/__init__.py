@@ -3,6 +3,7 @@
 The only package that imports `decoders`, and so the only one that brings in torch.
 """
 
-from gateway.backends.local.backend import LocalBackend, fetch
+from gateway.backends.local.backend import LocalBackend
+from gateway.backends.local.loading import fetch
 
 __all__ = ["LocalBackend", "fetch"]

@@ -8,16 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from decoders.calibration import load_profile
 from decoders.cost import Cost, CostModel, EverythingPays
 from decoders.drafts.base import DraftSource
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
-from decoders.loader import DEMO, LoadedModel, Progress
-from decoders.loader import fetch as fetch_model
-from decoders.loader import load as load_model
+from decoders.loader import DEMO, LoadedModel
 from decoders.models.base import ModelError
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.modes import Mode as RowMode
@@ -28,12 +24,12 @@ from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.generation import LocalGeneration
+from gateway.backends.local.grammars import Grammars, described, shown
+from gateway.backends.local.loading import config_error, load
 from gateway.errors import (
     BackendFailed,
-    ConfigError,
     ContextLengthExceeded,
     InvalidRequest,
-    Problem,
     QueueFull,
     Unavailable,
 )
@@ -65,27 +61,33 @@ class LocalBackend:
         max_length: int = 4096,
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
-        threads: int | None = None,
+        threads: int | Literal["auto"] = "auto",
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
+        draft_sources: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
+        ``dtype`` ``fastest`` and ``threads`` ``auto`` are what decodes fastest here, by measuring.
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
+        ``draft_sources``: the options of a draft source, by its name.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
         folder = Path(cache) if cache else None
-        if threads is not None:
-            torch.set_num_threads(threads)
+        self._sources: dict[str, DraftSource] = {
+            source: extensions.build("draft_sources", source, options)
+            for source, options in (draft_sources or {}).items()
+        }
         try:
-            self._loaded = load_model(
+            self._loaded, self._runs = load(
                 model,
                 dtype=dtype,
                 device=device,
                 num_slots=num_slots,
                 max_length=max_length,
+                threads=threads,
                 cache_dir=folder,
             )
             self._engine = Engine(
@@ -96,11 +98,11 @@ class LocalBackend:
                 cost=_cost(cost_model, self._loaded, folder),
             )
         except (ModelError, ValueError) as error:
-            raise _config_error(error) from error
+            raise config_error(error) from error
         self._name = name
         self._served_name = served_name or self._loaded.name
+        self._grammars = Grammars(self._loaded)
         self._function_words = FunctionWords(_pieces(self._loaded))
-        self._sources: dict[str, DraftSource] = {}
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._closed = False
@@ -115,36 +117,35 @@ class LocalBackend:
         ready = self._engine.alive and not self._closed
         return BackendStatus(
             ready=ready,
-            detail="" if ready else "the engine has stopped",
+            detail=self._runs if ready else "the engine has stopped",
             running=self._engine.num_running,
             queued=self._engine.num_waiting,
         )
 
     async def prepare(self, request: ChatRequest) -> Prompt:
-        """Render the chat template and tokenize, off the event loop."""
+        """Render the chat template, tokenize and compile the grammar, off the event loop."""
         token_ids = await asyncio.to_thread(self._encode, request)
-        return Prompt(len(token_ids), token_ids)
+        return Prompt(len(token_ids), token_ids, await self._grammars.compile(request))
 
     async def generate(self, job: Job) -> LocalGeneration:
-        """Hand one row per choice to the engine, all or none."""
-        generation = LocalGeneration(
-            self._name, self._served_name, self._loaded, job.prompt.num_tokens
-        )
-        mode = self._mode(job.decision)
+        """Hand one row per answer to the engine, all or none."""
+        generation = LocalGeneration(self._name, self._served_name, self._loaded, job)
+        mode, grammar = self._mode(job.decision), job.prompt.grammar
         requests = [
             Request(
                 prompt_ids=job.prompt.payload,
-                params=_params(job.sampling, choice),
+                params=_params(job.request, job.sampling, answer),
                 mode=mode,
                 verifier=self._verifier(job.decision),
-                listener=generation.listener(choice),
+                listener=generation.listener(answer),
                 scope=job.caller_id,
                 domain=job.domain,
+                constraint=None if grammar is None else grammar.constraint(),
             )
-            for choice in range(job.request.n)
+            for answer in range(job.request.num_answers)
         ]
         try:
-            generation.tickets = self._engine.submit(requests)
+            generation.begin(self._engine.submit(requests))
         except EngineQueueFull as error:
             wait = 1 + self._engine.num_waiting // self._num_slots
             raise QueueFull(f"The queue is full: {error}.", retry_after=wait) from error
@@ -155,19 +156,20 @@ class LocalBackend:
     async def aclose(self) -> None:
         """Cancel every row and end the engine's thread. Idempotent."""
         self._closed = True
+        self._grammars.close()
         await asyncio.to_thread(self._engine.stop)
 
     def _encode(self, request: ChatRequest) -> list[int]:
-        tokenizer, model = self._loaded.tokenizer, self._loaded.model
+        tokenizer, model, sampling = self._loaded.tokenizer, self._loaded.model, request.sampling
         try:
             if isinstance(request.prompt, tuple):
                 token_ids = list(request.prompt)
             elif request.prompt is not None:
                 token_ids = tokenizer.encode(request.prompt)
             else:
-                token_ids = tokenizer.encode_chat([_turn(turn) for turn in request.messages])
+                token_ids = self._encode_chat(request)
             self._engine.check(token_ids)
-            _params(request.sampling, 0)
+            _params(request, sampling, 0)
         except PromptTooLong as error:
             raise ContextLengthExceeded(
                 f"The prompt has {len(token_ids)} tokens; this model's context holds "
@@ -176,13 +178,25 @@ class LocalBackend:
             ) from error
         except ParameterError as error:
             raise InvalidRequest(f"{error}.", param=error.param) from error
-        if unknown := [i for i in request.sampling.logit_bias if i >= model.vocab_size]:
-            raise InvalidRequest(
-                f"logit_bias names token {unknown[0]}; this model has tokens 0 to "
-                f"{model.vocab_size - 1}.",
-                param="logit_bias",
-            )
+        for param, named in (
+            ("logit_bias", tuple(sampling.logit_bias)),
+            ("stop_token_ids", sampling.stop_token_ids),
+        ):
+            if unknown := [i for i in named if i >= model.vocab_size]:
+                raise InvalidRequest(
+                    f"{param} names token {unknown[0]}; this model has tokens 0 to "
+                    f"{model.vocab_size - 1}.",
+                    param=param,
+                )
         return token_ids
+
+    def _encode_chat(self, request: ChatRequest) -> list[int]:
+        tokenizer = self._loaded.tokenizer
+        turns = [_turn(turn) for turn in request.messages]
+        if request.tools and tokenizer.takes_tools:
+            return tokenizer.encode_chat(turns, [shown(tool) for tool in request.tools])
+        # A template that does not take them is told of tools where one is to be called.
+        return tokenizer.encode_chat(described(turns, request.tools) if request.called else turns)
 
     def _mode(self, decision: Decision) -> RowMode:
         if decision.mode is Mode.STANDARD or decision.draft is None:
@@ -225,18 +239,6 @@ class LocalBackend:
         )
 
 
-def fetch(model: str, *, cache: Path | None = None, progress: Progress | None = None) -> str:
-    """Make ``model`` ready to be loaded; returns the folder or hub id. Raises ConfigError."""
-    try:
-        return fetch_model(model, cache_dir=cache, progress=progress)
-    except ModelError as error:
-        raise _config_error(error) from error
-
-
-def _config_error(error: Exception) -> ConfigError:
-    return ConfigError([Problem(str(error), path="model")])
-
-
 def _cost(cost_model: str | bool, loaded: LoadedModel, folder: Path | None) -> Cost:
     if cost_model in ("off", False):
         return EverythingPays()
@@ -271,8 +273,9 @@ def _call(call: ToolCall) -> Mapping[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _params(sampling: Sampling, choice: int) -> SamplingParams:
-    """The row's parameters; each further choice has the next seed."""
+def _params(request: ChatRequest, sampling: Sampling, answer: int) -> SamplingParams:
+    """The row's parameters; each further answer has the next seed."""
+    ranked = 0 if request.num_answers > request.n else None
     return SamplingParams(
         logit_bias=sampling.logit_bias,
         repetition_penalty=sampling.repetition_penalty,
@@ -283,7 +286,11 @@ def _params(sampling: Sampling, choice: int) -> SamplingParams:
         top_k=sampling.top_k,
         top_p=sampling.top_p,
         max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
         stop=sampling.stop,
-        seed=None if sampling.seed is None else sampling.seed + choice,
-        logprobs=sampling.logprobs,
+        stop_token_ids=sampling.stop_token_ids,
+        ignore_eos=sampling.ignore_eos,
+        seed=None if sampling.seed is None else sampling.seed + answer,
+        logprobs=ranked if sampling.logprobs is None else sampling.logprobs,
+        prompt_logprobs=sampling.logprobs if request.echo else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from decoders.loader import LoadedModel
@@ -12,21 +12,24 @@ from decoders.request import Ticket
 from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
+from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.errors import BackendFailed
-from gateway.types import Chunk, Execution, FinishReason, Mode, TokenLogprob, Usage
+from gateway.types import Chunk, Execution, FinishReason, Job, Mode, TokenLogprob, Usage
 
 
 class LocalGeneration:
-    """The rows of one job, as an async iterator of chunks."""
+    """The rows of one job, one for each answer, as an async iterator of chunks."""
 
-    def __init__(
-        self, backend: str, model: str, loaded: LoadedModel, num_prompt_tokens: int
-    ) -> None:
+    def __init__(self, backend: str, model: str, loaded: LoadedModel, job: Job) -> None:
         self.tickets: list[Ticket] = []
         self._backend = backend
         self._model = model
         self._loaded = loaded
-        self._num_prompt_tokens = num_prompt_tokens
+        self._job = job
+        self._num_prompt_tokens = job.prompt.num_tokens
+        self._choosing: Choosing = EveryAnswer()
+        self._ready: deque[Chunk] = deque()
+        self._begun: set[int] = set()
         # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
         self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -43,6 +46,13 @@ class LocalGeneration:
                 self._loop.call_soon_threadsafe(self._deliver, choice, piece)
 
         return listen
+
+    def begin(self, tickets: list[Ticket]) -> None:
+        """Follow these rows; to be called before the event loop goes on."""
+        self.tickets = tickets
+        if self._job.request.num_answers > self._job.request.n:
+            stats = [ticket.stats for ticket in tickets]
+            self._choosing = BestAnswers(self._job.request.n, stats)
 
     def _deliver(self, choice: int, piece: Piece) -> None:
         self._pieces.put_nowait((choice, piece))
@@ -93,7 +103,11 @@ class LocalGeneration:
 
     async def __anext__(self) -> Chunk:
         """The next chunk. Raises BackendFailed when decoding failed; ends early when cancelled."""
-        while self._num_read < len(self.tickets) and not self._closed:
+        while not self._closed:
+            if self._ready:
+                return self._ready.popleft()
+            if self._num_read == len(self.tickets):
+                break
             choice, piece = await self._pieces.get()
             self._num_read += piece.finish_reason is not None
             if piece.finish_reason is RowFinishReason.ERROR:
@@ -101,7 +115,7 @@ class LocalGeneration:
             if self._closed or piece.finish_reason is RowFinishReason.CANCELLED:
                 continue
             if piece.text or piece.logprobs or piece.finish_reason is not None:
-                return self._chunk(choice, piece)
+                self._ready.extend(self._choosing.add(self._chunk(choice, piece)))
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
@@ -116,14 +130,40 @@ class LocalGeneration:
         ended = piece.finish_reason is not None
         stats = self.tickets[choice].stats
         usage = Usage(self._num_prompt_tokens, stats.num_output_tokens, stats.num_cached_tokens)
-        wanted = self.tickets[choice].request.params.logprobs is not None
+        text, logprobs = piece.text, tuple(self._logprob(entry) for entry in piece.logprobs)
+        if self._job.request.echo and choice not in self._begun:
+            self._begun.add(choice)
+            text, logprobs = self._prompt_text() + text, self._prompt_logprobs(choice) + logprobs
         return Chunk(
             index=choice,
-            text=piece.text,
-            logprobs=tuple(self._logprob(entry) for entry in piece.logprobs) if wanted else None,
-            finish_reason=FinishReason(piece.finish_reason.value) if piece.finish_reason else None,
+            text=text,
+            logprobs=None if self._job.sampling.logprobs is None else logprobs,
+            finish_reason=self._finish_reason(choice, piece),
             usage=usage if ended else None,
         )
+
+    def _finish_reason(self, choice: int, piece: Piece) -> FinishReason | None:
+        if piece.finish_reason is None:
+            return None
+        # A call is complete where the answer ended by itself; a stop string may cut it.
+        if self._job.request.called and piece.finish_reason is RowFinishReason.STOP:
+            last = self.tickets[choice].sequence.token_ids[-1]
+            if last in self._loaded.tokenizer.eos_ids:
+                return FinishReason.TOOL_CALLS
+        return FinishReason(piece.finish_reason.value)
+
+    def _prompt_text(self) -> str:
+        """The prompt as it was sent; one of token ids as they read."""
+        prompt = self._job.request.prompt
+        return prompt if isinstance(prompt, str) else self._loaded.tokenizer.decode(prompt or ())
+
+    def _prompt_logprobs(self, choice: int) -> tuple[TokenLogprob, ...]:
+        ticket = self.tickets[choice]
+        if not ticket.scores_prompt:
+            return ()
+        first = self._loaded.tokenizer.token_bytes(ticket.sequence.token_ids[0])
+        following = (self._logprob(entry) for entry in ticket.prompt_logprobs)
+        return (TokenLogprob(first.decode(errors="replace"), None, first), *following)
 
     def _logprob(self, entry: RowLogprob) -> TokenLogprob:
         return TokenLogprob(

@@ -100,7 +100,6 @@ def test_counts_are_what_happened():
     assert row.stats.by_source == {"scripted": (6, 0)}
     assert row.stats.first_draft_position == 1
     assert row.stats.mean_acceptance_length == 1.0
-    assert [proposed for _, proposed, _ in wrong.observed] == [3, 2, 1]
     assert wrong.forgotten == [0]
 
 
@@ -435,7 +434,7 @@ class Faulty(ScriptedDraftSource):
         return super().__getattribute__(name)
 
 
-@pytest.mark.parametrize("method", ["propose", "observe", "forget"])
+@pytest.mark.parametrize("method", ["propose", "forget"])
 def test_a_source_that_fails_costs_neither_its_row_nor_the_others_their_answer(method, caplog):
     engine = make_engine()
     bad, good = engine.submit([request(mode=Speculative(Faulty(method), 3)), request()])

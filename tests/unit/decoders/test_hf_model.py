@@ -11,6 +11,9 @@ from decoders.models.attention import Plan
 from decoders.models.base import ModelError, Row
 from decoders.models.fused import FusedModel
 from decoders.models.hf import HFModel
+from decoders.models.kernels import KernelTable
+from decoders.models.linear import NUM_SIZES, Kernel
+from decoders.models.norm import RMSNorm
 
 TINY = {
     "vocab_size": 97,
@@ -71,13 +74,27 @@ def build(config_class, options, **kwargs):
     return adapt(own(config_class, options), **(SETTINGS | kwargs))
 
 
-@pytest.fixture(scope="module", params=[*SERVED, "llama, not fused", "qwen3, not fused"])
+def all_use(kernel):
+    """The choice of one kernel for every layer."""
+
+    def choose(layers):
+        return KernelTable({tuple(layer.weight.shape): (kernel,) * NUM_SIZES for layer in layers})
+
+    return choose
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*SERVED, "llama, unfused", "qwen3, unfused", "qwen2, turned", "qwen2, packed"],
+)
 def pair(request):
     """(served model, the architecture's own)"""
-    name, _, general = request.param.partition(",")
+    name, _, variant = request.param.partition(", ")
     original = own(*SERVED[name])
-    served = HFModel(own(*SERVED[name]), **SETTINGS) if general else adapt(original, **SETTINGS)
-    return served, original
+    if variant == "unfused":
+        return HFModel(own(*SERVED[name]), **SETTINGS), original
+    choice = {"choose": all_use(Kernel(variant))} if variant else {}
+    return adapt(original, **SETTINGS, **choice), original
 
 
 @pytest.fixture
@@ -201,7 +218,7 @@ def test_what_has_the_shape_of_llama_is_fused(name):
 
 def test_an_unusual_member_of_the_family_is_served_as_it_is(monkeypatch):
     """A fused pass that does not equal the model's own is not used."""
-    monkeypatch.setattr(FusedModel, "_rms", lambda self, x, weight: x * weight)
+    monkeypatch.setattr(RMSNorm, "__call__", lambda self, x: x)
 
     assert isinstance(build(*SERVED["llama"]), HFModel)
 
@@ -231,8 +248,8 @@ def test_what_is_not_a_number_does_not_outlive_its_row(model):
     """The slot of a failed row is used again while a longer row shares the forward pass."""
     model.forward([Row(0, 0, tuple(range(1, 60)), 1)])
     for keys, values in model._cache._layers.values():
-        keys[0, :, 40:50] = torch.nan
-        values[0, :, 40:50] = torch.nan
+        keys[0, 40:50] = torch.nan
+        values[0, 40:50] = torch.nan
 
     model.reset(0)
     model.forward([Row(1, 0, tuple(range(1, 60)), 1)])

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from decoders.calibration import load_profile, measure_model
 from decoders.loader import load
-from decoders.profile import Profile, ProfileStore, machine, measure
+from decoders.measurements import MeasurementStore, machine, spread
+from decoders.profile import PROFILE as FORM
+from decoders.profile import Profile, measure
 from decoders.testing import TableModel
 
 KEY = {"machine": "m", "model": "a"}
-PROFILE = Profile({(1, 1): 1.0, (1, 4): 2.0, (4, 4): 3.0}, 0.25)
+PROFILE = Profile({(1, 1): 1.0, (1, 4): 2.0, (4, 4): 3.0}, 0.25, 0.125)
 
 
 class Clock:
@@ -96,6 +98,26 @@ def test_each_point_is_the_median_of_interleaved_rounds():
     assert calls[1:5] != [calls[1]] * 4
 
 
+def test_what_a_longer_context_adds_is_timed_beside_the_same_pass_without_it():
+    clock = Clock()
+
+    def forward(rows, tokens):
+        clock.now += 1.0
+
+    def attend():
+        clock.now += 3.0
+
+    profile = measure(
+        forward, max_rows=1, attend=attend, num_attended=1000, budget_seconds=1e9, clock=clock
+    )
+    nothing = measure(
+        forward, max_rows=1, attend=lambda: None, num_attended=9, budget_seconds=1e9, clock=clock
+    )
+
+    assert profile.context_seconds == pytest.approx(0.002)
+    assert nothing.context_seconds == 0.0
+
+
 def test_a_slow_model_is_measured_at_two_points_and_no_more():
     clock = Clock()
     calls = []
@@ -111,19 +133,26 @@ def test_a_slow_model_is_measured_at_two_points_and_no_more():
 
 
 def test_a_profile_is_measured_once_and_then_read(tmp_path):
-    store = ProfileStore(tmp_path / "profiles")
+    store = MeasurementStore(tmp_path / "profiles")
 
-    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
-    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+    assert store.load_or_measure(FORM, KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
 
 
 def test_another_key_is_measured_again(tmp_path):
-    store = ProfileStore(tmp_path)
+    store = MeasurementStore(tmp_path)
     other = Profile({(1, 1): 9.0})
-    store.load_or_measure(KEY, lambda: PROFILE)
+    store.load_or_measure(FORM, KEY, lambda: PROFILE)
 
-    assert store.load_or_measure(KEY | {"model": "b"}, lambda: other) == other
-    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+    assert store.load_or_measure(FORM, KEY | {"model": "b"}, lambda: other) == other
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
+
+
+def file(value=None, *, version=2, key=KEY):
+    """What a file holds, whole but for what is given."""
+    whole = {"seconds": [[1, 1, 1]], "sampling_seconds": 0, "context_seconds": 0}
+    kept = {"kind": "profile", **key} if key else key
+    return json.dumps({"version": version, "key": kept, "value": whole if value is None else value})
 
 
 @pytest.mark.parametrize(
@@ -134,48 +163,99 @@ def test_another_key_is_measured_again(tmp_path):
         b"[]",
         b"\xff\xfe",
         b'{"version": 1}',
-        json.dumps({"version": 0, "key": KEY, "seconds": [[1, 1, 1]], "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": {}, "seconds": [[1, 1, 1]], "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": KEY, "seconds": [], "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1]], "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": KEY, "seconds": 7, "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1, -1]], "sampling_seconds": 0}),
-        json.dumps({"version": 1, "key": KEY, "seconds": [[1, 1, 1]], "sampling_seconds": None}),
+        file(version=0),
+        file(key={}),
+        file({"seconds": [], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1]], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": 7, "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1, -1]], "sampling_seconds": 0, "context_seconds": 0}),
+        file({"seconds": [[1, 1, 1]], "sampling_seconds": None, "context_seconds": 0}),
+        file([[1, 1, 1]]),
     ],
 )
 def test_a_broken_file_is_measured_again_and_replaced(tmp_path, broken):
-    store = ProfileStore(tmp_path)
-    store.load_or_measure(KEY, lambda: Profile({(1, 1): 9.0}))
+    store = MeasurementStore(tmp_path)
+    store.load_or_measure(FORM, KEY, lambda: Profile({(1, 1): 9.0}))
     (path,) = tmp_path.iterdir()
     path.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
 
-    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
-    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+    assert store.load_or_measure(FORM, KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
+
+
+def test_the_whole_file_of_these_tests_is_one_that_is_read(tmp_path):
+    store = MeasurementStore(tmp_path)
+    store.load_or_measure(FORM, KEY, lambda: PROFILE)
+    (path,) = tmp_path.iterdir()
+    path.write_text(file())
+
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == Profile({(1, 1): 1.0})
+
+
+def test_what_a_busy_machine_measured_is_used_but_not_kept(tmp_path, caplog):
+    store = MeasurementStore(tmp_path)
+    disturbed = Profile({(1, 1): 9.0}, spread=0.5)
+
+    assert store.load_or_measure(FORM, KEY, lambda: disturbed) is disturbed
+    assert "busy machine" in caplog.text
+    assert store.load_or_measure(FORM, KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
+
+
+def test_a_measurement_is_disturbed_by_what_its_usual_round_has_above_its_best():
+    steady, slow = [1.0, 1.0, 9.0], [1.0, 2.0, 2.0]
+
+    assert spread([steady, steady, slow]) == 0.0
+    assert spread([steady, slow, slow]) == 1.0
+    assert spread([[3.0], []]) == 0.0
+
+
+def test_a_machine_that_is_busy_in_every_other_round_is_noticed():
+    clock = Clock()
+    calls = []
+
+    def forward(rows, tokens):
+        calls.append((rows, tokens))
+        clock.now += 1.0 if calls.count((rows, tokens)) % 3 == 0 else 2.0
+
+    profile = measure(forward, max_rows=4, budget_seconds=1e9, clock=clock)
+
+    assert profile.spread == 1.0
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_time(tmp_path):
     (tmp_path / "file").touch()
-    store = ProfileStore(tmp_path / "file" / "profiles")
+    store = MeasurementStore(tmp_path / "file" / "profiles")
 
-    assert store.load_or_measure(KEY, lambda: PROFILE) == PROFILE
+    assert store.load_or_measure(FORM, KEY, lambda: PROFILE) == PROFILE
 
 
 def test_engines_that_start_at_once_leave_a_whole_file(tmp_path):
-    store = ProfileStore(tmp_path)
+    store = MeasurementStore(tmp_path)
     barrier = threading.Barrier(8)
 
     def take():
         barrier.wait()
         return PROFILE
 
-    threads = [threading.Thread(target=store.load_or_measure, args=(KEY, take)) for _ in range(8)]
+    threads = [
+        threading.Thread(target=store.load_or_measure, args=(FORM, KEY, take)) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
-    assert store.load_or_measure(KEY, pytest.fail) == PROFILE
+    assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
+
+
+def test_a_model_with_room_is_timed_with_a_longer_context():
+    model = TableModel(lambda prefix: [0.5, 0.5], 2, num_slots=1, max_length=2048)
+
+    profile = measure_model(model)
+
+    assert 0.0 <= profile.context_seconds < 1e-3
 
 
 def test_a_model_with_little_room_can_be_measured():
@@ -185,7 +265,8 @@ def test_a_model_with_little_room_can_be_measured():
     assert (1, 8) not in profile.seconds
 
 
-def test_a_loaded_models_profile_is_kept_beside_the_models(tiny_model, tmp_path):
+def test_a_loaded_models_profile_is_kept_beside_the_models(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("decoders.measurements.MAX_SPREAD", float("inf"))
     loaded = load(str(tiny_model), device="cpu", dtype="float32", num_slots=3, max_length=128)
 
     first = load_profile(loaded, cache_dir=tmp_path)

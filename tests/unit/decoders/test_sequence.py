@@ -36,6 +36,10 @@ def extend(row, text, logprobs=()):
         ({"stop": ("cd",), "max_tokens": 4}, "abcdef", FinishReason.STOP, 4),
         ({"max_tokens": 3}, "ab.", FinishReason.STOP, 3),
         ({"stop": ("x",)}, "aabb.", FinishReason.STOP, 5),
+        ({"stop_token_ids": (EOS,)}, "ab.cd", FinishReason.STOP, 3),
+        ({"ignore_eos": True, "max_tokens": 5}, "ab.cdef", FinishReason.LENGTH, 5),
+        ({"ignore_eos": True, "stop_token_ids": (EOS,)}, "ab.cd", FinishReason.STOP, 3),
+        ({"ignore_eos": True, "stop": ("bc",)}, "ab.cd", FinishReason.STOP, 4),
     ],
 )
 def test_a_block_is_cut_where_single_tokens_would_stop(block, params, text, reason, kept):
@@ -49,7 +53,7 @@ def test_a_block_is_cut_where_single_tokens_would_stop(block, params, text, reas
 
     assert row.finish_reason == reason
     assert row.num_output_tokens == kept
-    expected = text[:kept].rstrip(".")
+    expected = text[:kept].replace(".", "")
     if reason == FinishReason.STOP and "stop" in params and params["stop"][0] in expected:
         expected = expected[: expected.index(params["stop"][0])]
     assert shown == expected
@@ -77,6 +81,22 @@ def test_an_end_token_in_the_middle_leaves_nothing_behind_it():
     piece, emitted = extend(row, "a.bc")
 
     assert (piece.text, emitted, row.token_ids[-1]) == ("a", 2, EOS)
+
+
+@pytest.mark.parametrize("block", [1, 2, 6])
+def test_a_stop_token_ends_the_answer_and_has_no_text(block):
+    row = sequence(stop_token_ids=(ALPHABET.index("c"), ALPHABET.index("e")))
+    text, tokens = "", []
+    for start in range(0, 6, block):
+        part = "abdcfe"[start : start + block]
+        piece, _ = extend(row, part, entries(part))
+        text += piece.text
+        tokens += [ALPHABET[entry.token_id] for entry in piece.logprobs]
+        if piece.finish_reason:
+            break
+
+    assert (text, tokens, row.num_output_tokens) == ("abd", list("abd"), 4)
+    assert row.finish_reason is FinishReason.STOP
 
 
 def entries(text):

@@ -85,7 +85,7 @@ def test_a_forgotten_sequence_leaves_nothing_behind():
     source.forget(0)
     source.forget(0)
 
-    assert source._indexes == {}
+    assert source._rows == {}
 
 
 def test_the_index_grows_in_linear_time():

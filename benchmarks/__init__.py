@@ -1,0 +1,1 @@
+"""Decoding speed: our modes beside transformers' own ``generate``; run with ``make bench``."""

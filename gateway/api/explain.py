@@ -1,0 +1,66 @@
+"""``POST /v1/decisions/explain``: what would be decided for a request, with every rule's part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, post
+from litestar.di import NamedDependency
+
+from gateway.api.headers import request_id, requested_mode, visible
+from gateway.api.policy import fit, read_as, refuse_all_but_admins
+from gateway.api.requests import chat_request, completion_request
+from gateway.errors import InvalidRequest
+from gateway.keeper import PolicyKeeper
+from gateway.service import Gateway
+from gateway.types import Caller, ChatRequest, Decision, Signals
+
+
+class ExplainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a chat or text completion, and the policy to judge it by."""
+
+    request: dict[str, Any]
+    policy: str | None = None
+    """None: the one in force. Another is for administrators."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be decided."""
+
+    object: str = "decision.explanation"
+    decision: Decision
+    signals: Signals
+
+
+@post("/decisions/explain", status_code=200)
+async def explain_decision(
+    request: Request[Any, Any, Any],
+    gateway: NamedDependency[Gateway],
+    keeper: NamedDependency[PolicyKeeper],
+    caller: NamedDependency[Caller],
+) -> Response[Explanation]:
+    """A dry run: nothing is generated or recorded. Headers count as they would for the request."""
+    body = await read_as(request, ExplainBody)
+    asked = msgspec.structs.replace(
+        _request(body.request), requested_mode=requested_mode(request), headers=visible(request)
+    )
+    candidate = None
+    if body.policy is not None:
+        refuse_all_but_admins(caller)
+        text = body.policy
+        # Its tests are not asked: what a draft of a policy decides is what one wants to know first.
+        candidate = await fit(lambda: keeper.read(text))
+    verdict = await gateway.explain(asked, caller, candidate)
+    return Response(
+        Explanation(decision=verdict.decision, signals=verdict.signals),
+        headers={"x-request-id": request_id(request)},
+    )
+
+
+def _request(fields: Mapping[str, Any]) -> ChatRequest:
+    if ("messages" in fields) == ("prompt" in fields):
+        raise InvalidRequest("'request' needs either 'messages' or 'prompt'.", param="request")
+    convert = chat_request if "messages" in fields else completion_request
+    return convert(fields).request

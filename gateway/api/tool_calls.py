@@ -1,0 +1,85 @@
+"""An answer that is the call of a function, written down as one: whole, or in a stream.
+
+The backend's text is one line of JSON, ``{"name": "f", "arguments": {…}}``, which is what it was held
+to; here it is only taken apart. Cut short, it gives as much of the call as there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gateway.api.render import ChatRendering, Choice, Event
+from gateway.reply import Receipt
+from gateway.types import Chunk, FinishReason
+
+_HEAD = re.compile(r'\{"name": "([^"]*)", "arguments": ')
+
+
+class Call(msgspec.Struct, frozen=True):
+    """As much of a call as has been written."""
+
+    name: str
+    arguments: str
+
+
+def read_call(text: str, finish_reason: FinishReason | None) -> Call | None:
+    """The call at the beginning of ``text``; None before its name is there.
+
+    While it goes on, its last character is held back: the brace that closes the call itself.
+    """
+    head = _HEAD.match(text)
+    if head is None:
+        return None
+    rest = text[head.end() :]
+    cut_short = finish_reason not in (None, FinishReason.TOOL_CALLS)
+    return Call(head[1], rest if cut_short else rest[:-1])
+
+
+class ToolCallRendering(ChatRendering):
+    """``POST /v1/chat/completions`` where the answer must be a call."""
+
+    def opening(self, receipt: Receipt) -> Sequence[Event]:
+        """The role of every choice, in order."""
+        role = {"role": "assistant", "content": None, "refusal": None}
+        return [self._event(receipt, index, role) for index in range(self._n)]
+
+    def events(self, receipt: Receipt, chunk: Chunk, before: Choice) -> Sequence[Event]:
+        """The name with the call's id, then its arguments piece by piece, then the finish reason."""
+        written = read_call(before.text, None)
+        now = read_call(before.text + chunk.text, chunk.finish_reason)
+        deltas: list[dict[str, Any]] = []
+        if now is not None:
+            if written is None:
+                deltas.append(_start(receipt, chunk.index, Call(now.name, "")))
+            known = len(written.arguments) if written is not None else 0
+            if more := now.arguments[known:]:
+                deltas.append({"function": {"arguments": more}})
+        events = [
+            self._event(receipt, chunk.index, {"tool_calls": [{"index": 0, **delta}]})
+            for delta in deltas
+        ]
+        if chunk.logprobs:
+            events.append(self._event(receipt, chunk.index, {}, logprobs=chunk.logprobs))
+        if chunk.finish_reason is not None:
+            reason = chunk.finish_reason.value
+            events.append(self._event(receipt, chunk.index, {}, finish_reason=reason))
+        return events
+
+    def _message(self, receipt: Receipt, index: int, choice: Choice) -> Event:
+        message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+        call = read_call(choice.text, choice.finish_reason)
+        return (
+            message if call is None else {**message, "tool_calls": [_start(receipt, index, call)]}
+        )
+
+
+def _start(receipt: Receipt, index: int, call: Call) -> dict[str, Any]:
+    return {
+        "id": f"call_{receipt.decision_id.removeprefix('dec_')}{index}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }

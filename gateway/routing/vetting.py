@@ -1,0 +1,86 @@
+"""What a policy must pass before it comes into force: it is valid, and its tests hold.
+
+Reads files; the clock, the log and the policy in force are its caller's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gateway.errors import ConfigError, Problem
+from gateway.routing import files, testing
+from gateway.routing.policy import Policy, load
+from gateway.routing.testing import Classify
+
+
+class Vetting:
+    """Vets policies for one gateway: its backends, and its way to classify text."""
+
+    def __init__(self, *, backends: Collection[str], classify: Classify) -> None:
+        self._backends = backends
+        self._classify = classify
+
+    def load(self, path: Path) -> Policy:
+        """The policy in a file. Raises ConfigError with every problem."""
+        return load(path, backends=self._backends)
+
+    def failures(self, policy: Policy) -> tuple[Problem, ...]:
+        """What the policy's own tests find wrong; nothing where it has none.
+
+        Raises ConfigError for a test file that is itself wrong.
+        """
+        path = testing.path_beside(Path(policy.path))
+        if not path.is_file():
+            return ()
+        report = testing.run(policy, path, self._classify)
+        return tuple(
+            Problem(
+                f"the case {result.name!r} fails: {'; '.join(result.differences)}",
+                path=path,
+                hint="change the policy, or what the case expects",
+            )
+            for result in report.results
+            if not result.passed
+        )
+
+    def vet(self, path: Path) -> Policy:
+        """The policy in a file, tested. Raises ConfigError with every problem."""
+        policy = self.load(path)
+        if failures := self.failures(policy):
+            raise ConfigError(failures)
+        return policy
+
+    def read(self, path: Path, text: str) -> Policy:
+        """The policy that ``path`` would hold if it had this text. Raises ConfigError."""
+        return self._of_texts(path, {path.name: text}, self.load)
+
+    def vet_texts(self, path: Path, texts: Mapping[str, str]) -> Policy:
+        """The policy that ``path`` would hold if its files had these texts.
+
+        Raises ConfigError; its problems name the files as they are.
+        """
+        return self._of_texts(path, texts, self.vet)
+
+    def _of_texts(
+        self, path: Path, texts: Mapping[str, str], make: Callable[[Path], Policy]
+    ) -> Policy:
+        with TemporaryDirectory(prefix="draftgate-policy-") as folder:
+            copy = Path(folder) / path.name
+            files.write(copy, texts)
+            try:
+                return make(copy)
+            except ConfigError as error:
+                raise ConfigError([_moved(problem, path) for problem in error.problems]) from None
+
+
+def _moved(problem: Problem, path: Path) -> Problem:
+    return Problem(
+        problem.message,
+        path=path.with_name(Path(problem.path).name),
+        line=problem.line,
+        column=problem.column,
+        hint=problem.hint,
+        source=problem.source,
+    )
