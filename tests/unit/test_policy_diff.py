@@ -10,7 +10,7 @@ from gateway.cli import main
 from gateway.routing.comparison import Change, compare
 from gateway.routing.effects import differences, is_looser
 from gateway.routing.policy import Policy, parse_policy
-from gateway.types import Decision, Draft, Mode, SamplingLimits
+from gateway.types import Decision, DraftSetting, Mode, SamplingLimits
 
 OLD = """\
 version: 1
@@ -103,9 +103,9 @@ def test_the_end_of_a_rule_is_a_change_after_its_last_day() -> None:
 
 
 STANDARD = Decision(mode=Mode.STANDARD, rule="r", policy="p", policy_hash="0")
-FAST = Decision(mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="0", draft=Draft())
+FAST = Decision(mode=Mode.SPECULATIVE, rule="r", policy="p", policy_hash="0", draft=DraftSetting())
 HYBRID = Decision(
-    mode=Mode.HYBRID, rule="r", policy="p", policy_hash="0", draft=Draft(), standard_first=9
+    mode=Mode.HYBRID, rule="r", policy="p", policy_hash="0", draft=DraftSetting(), standard_first=9
 )
 
 
@@ -127,7 +127,7 @@ HYBRID = Decision(
         (HYBRID, {"standard_first": 4}, "standard_first 9 → 4", True),
         (HYBRID, {"max_entropy": 2.0}, "max_entropy none → 2", False),
         (HYBRID, {"content_tokens": Mode.STANDARD}, "content_tokens speculative → standard", False),
-        (FAST, {"draft": Draft("suffix", 4)}, "draft suffix of 8 → suffix of 4", False),
+        (FAST, {"draft": DraftSetting("suffix", 4)}, "draft suffix of 8 → suffix of 4", False),
     ],
 )
 def test_what_is_looser(
