@@ -12,8 +12,8 @@ import torch
 from decoders.loader import LoadedModel, measurements
 from decoders.measurements import machine
 from decoders.models.base import LanguageModel, Row
+from decoders.noise import GumbelNoise
 from decoders.profile import PROFILE, Profile, measure
-from decoders.sampling import GumbelNoise
 
 _CONTEXT = 64
 """Tokens before those that are timed."""

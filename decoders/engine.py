@@ -21,11 +21,12 @@ from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.logprobs import token_logprobs
 from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
+from decoders.noise import noise_for
 from decoders.params import FinishReason, ParameterError
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
-from decoders.sampling import TokenCounts, noise_for, process
 from decoders.sequence import Piece, TokenSequence
 from decoders.slots import SlotTable
+from decoders.verification import Verified, verify_rows
 
 _log = logging.getLogger(__name__)
 
@@ -223,46 +224,58 @@ class Engine:
 
     @torch.inference_mode()
     def _commit(self, shares: Sequence[Share], logits: Tensor) -> None:
-        first = 0
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
-            count = share.num_logits
-            if count:
-                try:
-                    self._read(share, logits[first : first + count])
-                except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
-                    self._fail([share.ticket], error)
-                first += count
-
-    def _read(self, share: Share, logits: Tensor) -> None:
-        """Take what one row wants of its ``logits`` [share.num_logits, vocab]."""
-        if bool(torch.isnan(logits).any()):
-            raise ArithmeticError("the model's logits are not numbers")
-        ticket = share.ticket
-        ticket.score(logits[: share.num_scored])
-        if not share.decodes:
+        if not any(share.num_logits for share in shares):
             return
-        if ticket.sequence.num_remaining_tokens > 0:
-            self._emit(share, logits[share.num_scored :])
-        else:
-            ticket.stats.prefill_seconds = time.perf_counter() - ticket.admitted_at
-            self._finish(ticket, FinishReason.LENGTH)
+        emitting: list[Share] = []
+        wanted: list[Tensor] = []
+        first = 0
+        for share in shares:
+            part = logits[first : first + share.num_logits]
+            first += share.num_logits
+            try:
+                if self._score(share, part[: share.num_scored]):
+                    emitting.append(share)
+                    wanted.append(part[share.num_scored :])
+            except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
+                self._fail([share.ticket], error)
+        if not emitting:
+            return
+        # Whole as it came where that is all of it: a copy would be as wide as the vocabulary.
+        together = logits if sum(map(len, wanted)) == len(logits) else torch.cat(wanted)
+        for share, verified in zip(emitting, verify_rows(emitting, together), strict=True):
+            try:
+                self._emit(share, verified)
+            except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
+                self._fail([share.ticket], error)
 
-    def _emit(self, share: Share, logits: Tensor) -> None:
-        """Verify one row's draft and emit its tokens; ``logits`` is [len(draft) + 1, vocab]."""
-        ticket, draft = share.ticket, share.draft
-        sequence, request = ticket.sequence, ticket.request
+    def _score(self, share: Share, logits: Tensor) -> bool:
+        """Take the scores of a prompt from ``logits`` [num_scored, vocab]; whether the row emits."""
+        ticket = share.ticket
+        if len(logits):
+            if bool(torch.isnan(logits).any()):
+                raise ArithmeticError("the model's logits are not numbers")
+            ticket.score(logits)
+        if not share.decodes:
+            return False
+        if ticket.sequence.num_remaining_tokens > 0:
+            return True
+        ticket.stats.prefill_seconds = time.perf_counter() - ticket.admitted_at
+        self._finish(ticket, FinishReason.LENGTH)
+        return False
+
+    def _emit(self, share: Share, verified: Verified | Exception) -> None:
+        """Emit one row's tokens."""
+        if isinstance(verified, Exception):
+            raise verified
+        ticket, verdict = share.ticket, verified.verdict
+        sequence = ticket.sequence
         position = sequence.num_output_tokens
-        scores = process(
-            logits,
-            request.params,
-            self._counts(ticket, logits.device),
-            draft.token_ids,
-            _allowed(ticket, draft.token_ids, logits.device),
+        wanted = ticket.request.params.logprobs
+        logprobs = (
+            () if wanted is None else token_logprobs(verified.logits, verdict.token_ids, wanted)
         )
-        verdict = request.verifier.verify(scores, draft, ticket.noise, position)
-        wanted = request.params.logprobs
-        logprobs = () if wanted is None else token_logprobs(logits, verdict.token_ids, wanted)
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
         if ticket.constraint is not None:
             ticket.constraint.accept(verdict.token_ids[:emitted])
@@ -274,19 +287,10 @@ class Engine:
         ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         self._count(ticket, position)
         accepted = min(verdict.num_accepted, emitted)
-        self._drafter.settle(share, position, accepted, scores[emitted - 1])
+        self._drafter.settle(share, position, accepted, verified.scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
-
-    def _counts(self, ticket: Ticket, device: torch.device) -> TokenCounts | None:
-        if ticket.counts is None and ticket.request.params.penalizes:
-            sequence = ticket.sequence
-            prompt_ids = sequence.token_ids[: sequence.num_prompt_tokens]
-            ticket.counts = TokenCounts(
-                prompt_ids, sequence.output_ids, self.model.vocab_size, device
-            )
-        return ticket.counts
 
     def _count(self, ticket: Ticket, position: int) -> None:
         now = time.perf_counter()
@@ -344,11 +348,3 @@ class Engine:
 def _pending(ticket: Ticket) -> int:
     """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
     return len(ticket.sequence.token_ids) - ticket.num_cached
-
-
-def _allowed(ticket: Ticket, draft_ids: Sequence[int], device: torch.device) -> Tensor | None:
-    """What the row's constraint says along the draft, bool [len(draft_ids) + 1, vocab]."""
-    if ticket.constraint is None:
-        return None
-    allowed = ticket.constraint.allowed(draft_ids)
-    return None if allowed is None else allowed.to(device)

@@ -89,7 +89,7 @@ class SamplingParams:
         if any(not text for text in self.stop):
             raise ParameterError("stop", "must not contain an empty string")
         for token_id, bias in self.logit_bias.items():
-            if token_id < 0 or math.isnan(bias):
+            if token_id < 0 or not bias < math.inf:
                 raise ParameterError("logit_bias", f"has a bad entry {token_id}: {bias}")
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
 

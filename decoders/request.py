@@ -14,8 +14,9 @@ from decoders.acceptance import History
 from decoders.constraints import Constraint
 from decoders.logprobs import token_logprobs
 from decoders.modes import Mode, Standard
+from decoders.noise import Noise
 from decoders.params import FinishReason, ParameterError, SamplingParams
-from decoders.sampling import Noise, TokenCounts
+from decoders.sampling import TokenCounts
 from decoders.sequence import Piece, TokenLogprob, TokenSequence
 from decoders.stats import DecodeStats
 from decoders.verifiers.base import Verifier

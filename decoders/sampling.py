@@ -1,159 +1,22 @@
-"""From logits to a token: the logits processors, and the noise that makes the choice.
+"""From logits to scores: the logits processors, for all rows of a step together.
 
-The processors are pure functions of the logits and the tokens before them. The noise is counter
-based: a function of (seed, output position, token id) alone, so the choice at a position does not
-depend on how many positions one forward evaluated, on the other rows, or on earlier rejections.
+They are pure functions of the logits and the tokens before them. What is chosen is `decoders.noise`'s.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from decoders.noise import reading_is_free
 from decoders.params import SamplingParams
 
-_MASK64 = (1 << 64) - 1
-# SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
-_WEYL = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
 # Looked at first for top-p: sorting a whole vocabulary costs more than a small model's forward.
 _NUCLEUS_CANDIDATES = 256
-_CPU = torch.device("cpu")
-
-
-class Purpose(IntEnum):
-    """What a draw is for. Draws for different purposes at one position are independent."""
-
-    CHOICE = 0
-    """The target's own choice in the `coupled` verifier, and a draft model's proposal beside it."""
-    ACCEPT = 1
-    """Whether a draft token stands."""
-    RESIDUAL = 2
-    """The token in place of one that does not."""
-    BONUS = 3
-    """The token where there is no draft, or after one that stood whole."""
-    CANDIDATE = 4
-    """A further candidate beside the draft token; the j-th has purpose CANDIDATE + j."""
-
-
-class Noise(Protocol):
-    """The source of randomness of one sequence."""
-
-    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> Sequence[int]:
-        """One token id per row of ``scores`` [n, vocab], drawn with `law` of that row.
-
-        Row i is the choice at output position ``position + i``; ``-inf`` is never chosen.
-        """
-        ...
-
-    def accept(self, probability: float, position: int) -> bool:
-        """True with ``probability``, by a draw for purpose ACCEPT at output ``position``."""
-        ...
-
-    def law(self, scores: Tensor) -> Tensor:
-        """The law that `choose` draws with, float64, for each row of ``scores`` [..., vocab]."""
-        ...
-
-
-class Greedy:
-    """No noise: the most likely token, the smallest id of equals."""
-
-    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> list[int]:
-        """The argmax of each row of ``scores`` [n, vocab]."""
-        chosen: list[int] = scores.argmax(dim=-1).tolist()
-        return chosen
-
-    def accept(self, probability: float, position: int) -> bool:
-        """Whether it is certain: a draft token is the most likely token or it is not."""
-        return probability >= 1.0
-
-    def law(self, scores: Tensor) -> Tensor:
-        """All mass on the argmax of each row."""
-        best = scores.argmax(dim=-1, keepdim=True)
-        return torch.zeros_like(scores, dtype=torch.float64).scatter_(-1, best, 1.0)
-
-
-class GumbelNoise:
-    """Gumbel-max sampling: argmax(log p + G) has law p when G is standard Gumbel noise."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed & _MASK64
-
-    def choose(self, scores: Tensor, position: int, purpose: int = Purpose.CHOICE) -> list[int]:
-        """The argmax of scores + noise for each row of ``scores`` [n, vocab]."""
-        count, vocab_size = scores.shape
-        stream = _stream(self.seed, purpose)
-        noise = gumbel(stream, position, count, vocab_size, scores.device)
-        chosen: list[int] = (scores + noise).argmax(dim=-1).tolist()
-        return chosen
-
-    def accept(self, probability: float, position: int) -> bool:
-        """Whether a uniform number falls below ``probability``."""
-        bits = random_bits(_stream(self.seed, Purpose.ACCEPT), position, 1, 1, _CPU)
-        return (int(bits.item()) + 0.5) * 2.0**-53 < probability
-
-    def law(self, scores: Tensor) -> Tensor:
-        """Softmax of each row."""
-        return scores.to(torch.float64).softmax(dim=-1)
-
-
-def noise_for(params: SamplingParams, seed: int) -> Noise:
-    """The noise that ``params`` ask for: none at temperature 0."""
-    return Greedy() if params.greedy else GumbelNoise(seed)
-
-
-def random_bits(
-    seed: int, position: int, count: int, vocab_size: int, device: torch.device
-) -> Tensor:
-    """53 random bits for each of ``count`` output positions × token ids, as int64 [count, vocab_size].
-
-    Integer arithmetic only, so the bits are the same on every device: SplitMix64 with one stream per
-    (seed, position) and the token id as its counter.
-    """
-    keys = [_signed(_mix(_mix(seed) + (position + i + 1) * _WEYL)) for i in range(count)]
-    key = torch.tensor(keys, dtype=torch.int64, device=device).unsqueeze(1)
-    counter = torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device)
-    bits = key + counter * _signed(_WEYL)
-    bits = (bits ^ _shift(bits, 30)) * _signed(_MIX_1)
-    bits = (bits ^ _shift(bits, 27)) * _signed(_MIX_2)
-    return _shift(bits ^ _shift(bits, 31), 11)
-
-
-def gumbel(seed: int, position: int, count: int, vocab_size: int, device: torch.device) -> Tensor:
-    """Standard Gumbel noise, float64 [count, vocab_size], row i for output position ``position + i``."""
-    bits = random_bits(seed, position, count, vocab_size, device)
-    # The middle of each of the 2^53 intervals: never 0 or 1, so never an infinite value.
-    uniform = (bits.to(torch.float64) + 0.5) * 2.0**-53
-    return uniform.log_().neg_().log_().neg_()
-
-
-def _stream(seed: int, purpose: int) -> int:
-    """The seed itself for the choice, so that a logged seed means what it always meant."""
-    return _mix(_mix(seed) ^ (purpose * _WEYL)) if purpose else seed
-
-
-def _mix(value: int) -> int:
-    value &= _MASK64
-    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK64
-    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK64
-    return value ^ (value >> 31)
-
-
-def _signed(value: int) -> int:
-    """The int64 with the same 64 bits."""
-    value &= _MASK64
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _shift(bits: Tensor, count: int) -> Tensor:
-    """Logical right shift: torch's is arithmetic for int64."""
-    return (bits >> count) & ((1 << (64 - count)) - 1)
 
 
 class TokenCounts:
@@ -184,6 +47,21 @@ class TokenCounts:
         return rows
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the processors know of one row at one step."""
+
+    params: SamplingParams
+    num_positions: int = 1
+    """How many positions are scored: the last of those behind each of the first i draft tokens."""
+    counts: TokenCounts | None = None
+    """Of the tokens before the draft; needed where the parameters penalise."""
+    draft_ids: Sequence[int] = ()
+    allowed: Tensor | None = None
+    """Bool [num_positions, vocab]: all other tokens have probability 0, before anything looks at
+    likely tokens. None: all are allowed."""
+
+
 def process(
     logits: Tensor,
     params: SamplingParams,
@@ -191,33 +69,100 @@ def process(
     draft_ids: Sequence[int] = (),
     allowed: Tensor | None = None,
 ) -> Tensor:
+    """`process_rows` of one row."""
+    return process_rows(logits, [Context(params, len(logits), counts, draft_ids, allowed)])
+
+
+def process_rows(logits: Tensor, contexts: Sequence[Context]) -> Tensor:
     """The target's scores after all processors: softmax of a row is the law of its position.
 
-    ``logits`` is floating point [len(draft_ids) + 1, vocab]; row i is conditioned on the first i draft
-    tokens, in the forward pass and here. ``-inf`` marks tokens with probability 0. ``allowed`` is
-    bool in the same shape: all others have probability 0, before anything looks at likely tokens.
+    ``logits`` is floating point [sum of num_positions, vocab], context after context; the last row of
+    one is conditioned on all of its draft tokens, the one before on all but one, in the forward pass
+    and here. ``-inf`` marks tokens with probability 0. What comes out for one context does not depend
+    on the others, to the last bit.
     """
-    scores = logits
-    if params.logit_bias:
-        scores = _add_bias(scores, params)
-    if params.penalizes and counts is not None:
-        scores = _penalize(scores, params, counts, draft_ids)
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    if params.greedy:
+    scores = _add_history(logits, contexts)
+    spread = [context.params for context in contexts for _ in range(context.num_positions)]
+    return _truncate(_temper(scores, spread), spread)
+
+
+def _add_history(logits: Tensor, contexts: Sequence[Context]) -> Tensor:
+    """Bias, penalties and what is allowed, where a row asks for them: one by one, as sizes differ."""
+    parts, changed, first = [], False, 0
+    for context in contexts:
+        part = logits[first : first + context.num_positions]
+        first += context.num_positions
+        if context.params.logit_bias:
+            part, changed = _add_bias(part, context.params), True
+        if context.params.penalizes and context.counts is not None:
+            part, changed = _penalize(part, context.params, context.counts, context.draft_ids), True
+        if context.allowed is not None:
+            part, changed = part.masked_fill(~context.allowed, -torch.inf), True
+        parts.append(part)
+    if not changed:
+        return logits
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _temper(scores: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Divide by the temperature, one of ``params`` for each row of ``scores``."""
+    if all(row.greedy or row.temperature == 1.0 for row in params):
         return scores
-    if params.temperature != 1.0:
-        # From the maximum down: dividing by a small temperature then cannot overflow.
-        scores = (scores - scores.amax(dim=-1, keepdim=True)) / params.temperature
-    if params.min_p > 0.0:
-        floor = scores.amax(dim=-1, keepdim=True) + math.log(params.min_p)
-        scores = scores.masked_fill(scores < floor, -torch.inf)
-    if 0 < params.top_k < scores.shape[-1]:
-        last = scores.topk(params.top_k, dim=-1).values[:, -1:]
-        scores = scores.masked_fill(scores < last, -torch.inf)
-    if params.top_p < 1.0:
-        scores = scores.masked_fill(scores < _nucleus_floor(scores, params.top_p), -torch.inf)
+    # From the maximum down: dividing by a small temperature then cannot overflow. Rows that are
+    # not divided stay as they are, to the bit.
+    divided = [0.0 if row.greedy or row.temperature == 1.0 else 1.0 for row in params]
+    temperature = [row.temperature if on else 1.0 for row, on in zip(params, divided, strict=True)]
+    on, divisor = _columns(scores, divided, temperature)
+    top = scores.amax(dim=-1, keepdim=True)
+    return (scores - top.where(on > 0, 0.0)).div_(divisor)
+
+
+def _truncate(scores: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Min-p, top-k and top-p, one of ``params`` for each row of ``scores``."""
+    cut = [i for i, row in enumerate(params) if _truncates(row, scores.shape[-1])]
+    if not cut:
+        return scores
+    if len(cut) == len(params):
+        return _truncate_all(scores, params)
+    at = torch.tensor(cut).to(scores.device, non_blocking=True)
+    return scores.index_copy(0, at, _truncate_all(scores[at], [params[i] for i in cut]))
+
+
+def _truncates(params: SamplingParams, vocab_size: int) -> bool:
+    kept = params.min_p > 0.0 or 0 < params.top_k < vocab_size or params.top_p < 1.0
+    return kept and not params.greedy
+
+
+def _truncate_all(scores: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    if any(row.min_p > 0.0 for row in params):
+        (share,) = _columns(
+            scores, [math.log(row.min_p) if row.min_p else -math.inf for row in params]
+        )
+        scores = _drop(scores, scores.amax(dim=-1, keepdim=True) + share)
+    vocab_size = scores.shape[-1]
+    kept = [row.top_k if 0 < row.top_k < vocab_size else vocab_size for row in params]
+    if min(kept) < vocab_size:
+        most = max(count for count in kept if count < vocab_size)
+        top = scores.topk(most, dim=-1).values
+        (last,) = _columns(scores, [count - 1 for count in kept], dtype=torch.int64)
+        floor = top.gather(-1, last.clamp(max=most - 1))
+        scores = _drop(scores, floor.where(last < most, -torch.inf))
+    if any(row.top_p < 1.0 for row in params):
+        scores = _drop(scores, _nucleus_floor(scores, [row.top_p for row in params]))
     return scores
+
+
+def _drop(scores: Tensor, floor: Tensor) -> Tensor:
+    """No more of each row of ``scores`` than what reaches its ``floor`` [n, 1]."""
+    return scores.masked_fill(scores < floor, -torch.inf)
+
+
+def _columns(
+    scores: Tensor, *columns: Sequence[float], dtype: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """One column [n, 1] for each list of n numbers, brought to the device together."""
+    host = torch.tensor(columns, dtype=dtype or scores.dtype)
+    return host.to(scores.device, non_blocking=True).unsqueeze(-1).unbind()
 
 
 def entropy(scores: Tensor) -> float:
@@ -237,7 +182,7 @@ def _add_bias(scores: Tensor, params: SamplingParams) -> Tensor:
 def _penalize(
     scores: Tensor, params: SamplingParams, counts: TokenCounts, draft_ids: Sequence[int]
 ) -> Tensor:
-    in_output = counts.along(draft_ids).to(scores.dtype)
+    in_output = counts.along(draft_ids)[-len(scores) :].to(scores.dtype)
     if params.repetition_penalty != 1.0:
         seen = counts.in_prompt | (in_output > 0)
         penalized = torch.where(
@@ -248,18 +193,21 @@ def _penalize(
     return scores - params.presence_penalty * (in_output > 0).to(scores.dtype)
 
 
-def _nucleus_floor(scores: Tensor, top_p: float) -> Tensor:
+def _nucleus_floor(scores: Tensor, top_p: Sequence[float]) -> Tensor:
     """The score [n, 1] of the last token of the smallest set of likeliest tokens with mass ≥ top_p.
 
-    A floor rather than a set of indices: tokens that tie with the last one are kept, so the law
-    does not depend on the order in which a sort happens to leave equals.
+    ``-inf`` where top_p is 1. A floor rather than a set of indices: tokens that tie with the last
+    one are kept, so the law does not depend on the order in which a sort happens to leave equals.
     """
+    (wanted,) = _columns(scores, [share if share < 1.0 else 0.0 for share in top_p])
     total = scores.logsumexp(dim=-1, keepdim=True)
-    candidates = min(_NUCLEUS_CANDIDATES, scores.shape[-1])
+    candidates = scores.shape[-1]
+    if reading_is_free(scores.device):
+        candidates = min(_NUCLEUS_CANDIDATES, candidates)
     top = scores.topk(candidates, dim=-1).values
     mass = (top - total).exp().cumsum(dim=-1)
-    if candidates < scores.shape[-1] and bool((mass[:, -1] < top_p).any()):
+    if candidates < scores.shape[-1] and bool((mass[:, -1:] < wanted).any()):
         top = scores.sort(dim=-1, descending=True).values
         mass = (top - total).exp().cumsum(dim=-1)
-    last = (mass < top_p).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
-    return top.gather(-1, last)
+    last = (mass < wanted).sum(dim=-1, keepdim=True).clamp(max=top.shape[-1] - 1)
+    return top.gather(-1, last).where(wanted > 0.0, -torch.inf)

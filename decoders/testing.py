@@ -18,7 +18,7 @@ from decoders.constraints import ConstraintError
 from decoders.draft import Dense, Draft
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import Row
-from decoders.sampling import Purpose
+from decoders.noise import Purpose
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
 

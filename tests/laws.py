@@ -10,10 +10,12 @@ import torch
 
 from decoders.draft import Dense, Draft
 from decoders.engine import Engine
+from decoders.noise import Greedy
 from decoders.params import SamplingParams
 from decoders.request import Request
-from decoders.sampling import Greedy, TokenCounts, process
+from decoders.sampling import TokenCounts, process
 from decoders.testing import CharacterTokenizer, TableModel, enumerate_law
+from decoders.verifiers.base import DraftedRow
 from decoders.verifiers.coupled import CoupledVerifier
 
 TEXT = "ab."
@@ -208,7 +210,9 @@ def judged(verifier, params, draft, noise, position=0):
     logits = torch.tensor([target(prefix) for prefix in prefixes], dtype=torch.float64).log()
     counts = TokenCounts(PROMPT, (), VOCAB, torch.device("cpu"))
     scores = process(logits, params, counts, draft.token_ids)
-    return verifier.verify(scores, draft, Greedy() if params.greedy else noise, position)
+    row = DraftedRow(draft, Greedy() if params.greedy else noise, position)
+    (verdict,) = verifier.verify(scores, [row])
+    return verdict
 
 
 def block(verifier, params, draft, length):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from decoders.draft import Draft
-from decoders.sampling import Greedy, Noise
+from decoders.noise import Greedy, Noise
 
 
 @dataclass(frozen=True)

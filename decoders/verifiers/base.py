@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from decoders.draft import Dense, Draft, LawError
-from decoders.sampling import Noise, Purpose
+from decoders.noise import NO_TOKEN, Noise, Purpose
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The tokens one step emits: the accepted draft tokens and one more."""
+    """The tokens one step emits: the accepted draft tokens and one more.
+
+    The last is NO_TOKEN where the target's law is none, which fails the row.
+    """
 
     token_ids: tuple[int, ...]
     num_accepted: int
@@ -23,8 +26,26 @@ class Verdict:
     """For each token, TV(law it was drawn from, target's law); empty: 0 for all of them."""
 
 
+@dataclass(frozen=True)
+class DraftedRow:
+    """One row of a step: its draft, whose first token stands at output ``position``, and its noise."""
+
+    draft: Draft
+    noise: Noise
+    position: int
+
+    @property
+    def num_positions(self) -> int:
+        """Rows of scores that it has: one for each draft token and one for the token after them."""
+        return len(self.draft) + 1
+
+
 class Verifier(Protocol):
-    """Turns the target's law along a draft into emitted tokens."""
+    """Turns the target's law along drafts into emitted tokens.
+
+    Rows whose verifiers are equal (``==``) are verified together; one that keeps something of a row
+    must be equal to no other, as objects are by themselves.
+    """
 
     @property
     def name(self) -> str:
@@ -36,14 +57,20 @@ class Verifier(Protocol):
         """Whether the emitted tokens follow the target's law exactly."""
         ...
 
-    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
-        """Judge ``draft``, whose first token stands at output ``position``.
+    def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
+        """One verdict for each row, which must not depend on the others.
 
-        ``scores`` is [len(draft) + 1, vocab]; ``noise.law`` of row i is the target's law, processors
-        applied, after the first i draft tokens. A verifier that needs the draft's law raises
-        LawError for a draft without one.
+        ``scores`` is [sum of num_positions, vocab], row after row (`split` gives each its own);
+        ``noise.law`` of the i-th of a row is the target's law, processors applied, after its first i
+        draft tokens. A verifier that needs the draft's law raises LawError for a draft without one.
+        Whoever raises, for whichever row, is asked again row by row.
         """
         ...
+
+
+def split(scores: Tensor, rows: Sequence[DraftedRow]) -> tuple[Tensor, ...]:
+    """The scores of each row, [num_positions, vocab]."""
+    return scores.split_with_sizes([row.num_positions for row in rows])
 
 
 @dataclass(frozen=True)
@@ -63,21 +90,26 @@ Judge = Callable[[DraftedToken], int]
 """Says which token stands at the position of a draft token, given that all before it stood."""
 
 
-def walk(scores: Tensor, draft: Draft, noise: Noise, position: int, judge: Judge) -> Verdict:
+def walk(scores: Tensor, row: DraftedRow, judge: Judge) -> Verdict:
     """Ask ``judge`` token by token while the draft stands; the bonus token is the target's own.
 
-    Draws for purpose BONUS, never CHOICE: a draft may have been drawn with that one.
+    ``scores`` are the row's. Draws for purpose BONUS, never CHOICE: a draft may have been drawn with
+    that one.
     """
+    draft, noise = row.draft, row.noise
     token_ids: list[int] = []
+    meaningless = scores.isnan().any(dim=-1).tolist()
     for i, token_id in enumerate(draft.token_ids):
+        if meaningless[i]:
+            return Verdict((*token_ids, NO_TOKEN), i)
         target_probs = noise.law(scores[i])
         draft_probs = _draft_probs(draft, i, target_probs)
-        token = judge(DraftedToken(token_id, position + i, target_probs, draft_probs, noise))
+        token = judge(DraftedToken(token_id, row.position + i, target_probs, draft_probs, noise))
         token_ids.append(token)
         if token != token_id:
             return Verdict(tuple(token_ids), i)
     count = len(draft)
-    (bonus,) = noise.choose(scores[count : count + 1], position + count, Purpose.BONUS)
+    (bonus,) = noise.choose(scores[count:], row.position + count, Purpose.BONUS)
     return Verdict((*token_ids, bonus), count)
 
 

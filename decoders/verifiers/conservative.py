@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from decoders.sampling import Purpose
+from decoders.noise import Purpose
 from decoders.verifiers.base import DraftedToken, draw
 from decoders.verifiers.lossy import LossyVerifier
 

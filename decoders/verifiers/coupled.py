@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
-from decoders.draft import Draft
-from decoders.sampling import Noise
-from decoders.verifiers.base import Verdict
+from decoders.noise import Draw, choose
+from decoders.verifiers.base import DraftedRow, Verdict
 
 
+@dataclass(frozen=True)
 class CoupledVerifier:
     """Emits the target's own choice at each position, while the draft agrees with it.
 
@@ -18,13 +22,20 @@ class CoupledVerifier:
     arXiv 2408.07978). The draft's own law is not asked for.
     """
 
-    name = "coupled"
-    exact = True
+    name: ClassVar[str] = "coupled"
+    exact: ClassVar[bool] = True
 
-    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
+    def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
         """Accept draft tokens up to the first that is not the target's choice, which replaces it."""
-        chosen = noise.choose(scores, position)
-        num_accepted = 0
-        while num_accepted < len(draft) and chosen[num_accepted] == draft.token_ids[num_accepted]:
-            num_accepted += 1
-        return Verdict(tuple(chosen[: num_accepted + 1]), num_accepted)
+        draws = [Draw(row.noise, row.position, row.num_positions) for row in rows]
+        return [
+            _agreement(row.draft.token_ids, chosen)
+            for row, chosen in zip(rows, choose(scores, draws), strict=True)
+        ]
+
+
+def _agreement(draft_ids: Sequence[int], chosen: Sequence[int]) -> Verdict:
+    num_accepted = 0
+    while num_accepted < len(draft_ids) and chosen[num_accepted] == draft_ids[num_accepted]:
+        num_accepted += 1
+    return Verdict(tuple(chosen[: num_accepted + 1]), num_accepted)

@@ -12,13 +12,12 @@ answer within ``max_distortion`` of the target's law.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from decoders.draft import Draft
-from decoders.sampling import Noise
-from decoders.verifiers.base import DraftedToken, Verdict, require_law, walk
+from decoders.verifiers.base import DraftedRow, DraftedToken, Verdict, require_law, split, walk
 from decoders.verifiers.rejection import exact_token
 
 
@@ -59,10 +58,15 @@ class LossyVerifier:
         self._rule = rule
         self._next_position = 0
 
-    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
+    def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
         """Judge token by token. Raises ValueError when another row has used this verifier."""
-        require_law(draft)
-        if position < self._next_position:
+        for row in rows:
+            require_law(row.draft)
+        parts = split(scores, rows)
+        return [self._verify(part, row) for part, row in zip(parts, rows, strict=True)]
+
+    def _verify(self, scores: Tensor, row: DraftedRow) -> Verdict:
+        if row.position < self._next_position:
             raise ValueError(
                 f"a {self.name} verifier keeps one row's account: give each request its own"
             )
@@ -73,8 +77,8 @@ class LossyVerifier:
             costs.append(cost or 0.0)
             return exact_token(drafted) if cost is None else self._rule.emit(drafted)
 
-        verdict = walk(scores, draft, noise, position, judge)
-        self._next_position = position + len(verdict.token_ids)
+        verdict = walk(scores, row, judge)
+        self._next_position = row.position + len(verdict.token_ids)
         costs += [0.0] * (len(verdict.token_ids) - len(costs))  # the bonus token is the target's
         return Verdict(verdict.token_ids, verdict.num_accepted, tuple(costs))
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
-from decoders.draft import Draft
-from decoders.sampling import Noise, Purpose
-from decoders.verifiers.base import DraftedToken, Verdict, draw, require_law, walk
+from decoders.noise import Purpose
+from decoders.verifiers.base import (
+    DraftedRow,
+    DraftedToken,
+    Verdict,
+    draw,
+    require_law,
+    split,
+    walk,
+)
 
 
+@dataclass(frozen=True)
 class RejectionVerifier:
     """Accepts a draft token with min(1, target/draft), else draws from the residual distribution.
 
@@ -18,13 +30,15 @@ class RejectionVerifier:
     target's law but, unlike those of `coupled`, depend on what was proposed and not on the seed alone.
     """
 
-    name = "rejection"
-    exact = True
+    name: ClassVar[str] = "rejection"
+    exact: ClassVar[bool] = True
 
-    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
+    def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
         """Judge token by token; the first that does not stand is replaced."""
-        require_law(draft)
-        return walk(scores, draft, noise, position, exact_token)
+        for row in rows:
+            require_law(row.draft)
+        parts = split(scores, rows)
+        return [walk(part, row, exact_token) for part, row in zip(parts, rows, strict=True)]
 
 
 def exact_token(drafted: DraftedToken) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from decoders.sampling import Purpose
+from decoders.noise import Purpose
 from decoders.verifiers.base import DraftedToken, draw
 from decoders.verifiers.lossy import LossyVerifier
 

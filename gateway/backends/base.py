@@ -77,6 +77,9 @@ def refuse_token_parameters(request: ChatRequest) -> None:
         ("ignore_eos", request.sampling.ignore_eos),
         ("echo", request.echo),
         ("best_of", request.best_of),
+        ("min_tokens", request.sampling.min_tokens),
+        (request.grammar.param if request.grammar else "", request.grammar),
+        ("tool_choice", request.called),
     ):
         if given:
             raise UnsupportedParameter(f"This model does not support {param!r}.", param=param)

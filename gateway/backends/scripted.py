@@ -23,7 +23,6 @@ from gateway.errors import (
     Problem,
     QueueFull,
     Unavailable,
-    UnsupportedParameter,
 )
 from gateway.types import (
     ChatRequest,
@@ -257,16 +256,6 @@ class ScriptedGeneration:
             usage=Usage(run.usage.prompt_tokens, run.usage.completion_tokens + emitted),
             num_steps=steps,
             **self._claims.drafts(steps),
-        )
-
-
-def _refuse_constraints(request: ChatRequest) -> None:
-    param = request.grammar.param if request.grammar is not None else None
-    param = param or ("tool_choice" if request.called else None)
-    param = param or ("min_tokens" if request.sampling.min_tokens else None)
-    if param is not None:
-        raise UnsupportedParameter(
-            f"This model answers from a script, which {param!r} cannot change.", param=param
         )
 
 

@@ -140,7 +140,7 @@ MEANINGFUL: dict[str, Any] = {
     "format": "json",
     "grammar": "root ::= 'a'",
     "guided_choice": ["a"],
-    "guided_json": {},
+    "guided_json": {"type": "integer"},
     "guided_of_next_year": 1,
     "ignore_eos": True,
     "include_stop_str_in_output": True,
@@ -150,7 +150,7 @@ MEANINGFUL: dict[str, Any] = {
     "max_length": 9,
     "max_new_tokens": 9,
     "min_new_tokens": 1,
-    "min_tokens": True,
+    "min_tokens": 1,
     "mirostat": 2,
     "mirostat_eta": 0.2,
     "mirostat_mode": 1,
@@ -191,7 +191,7 @@ def test_every_unsupported_parameter_passes_with_a_value_that_asks_for_nothing(s
         for value in (None, *values):
             response = server.post({"model": "scripted", "messages": HELLO, name: value})
             assert response.status_code == 200, (name, value)
-    fields = {"typical_p": 1.0, "length_penalty": 1, "min_tokens": 0.0, "top_a": 0.0}
+    fields = {"typical_p": 1.0, "length_penalty": 1, "min_new_tokens": 0.0, "top_a": 0.0}
     assert server.post({"model": "scripted", "messages": HELLO, **fields}).status_code == 200
 
 

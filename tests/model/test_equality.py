@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from decoders.drafts.suffix import SuffixDraftSource
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, FunctionWords, StandardFirst
 from decoders.models.base import Row
 from decoders.modes import Hybrid, Speculative, Standard
+from decoders.noise import gumbel, position_keys
 from decoders.params import SamplingParams
 from decoders.request import Request
-from decoders.sampling import gumbel, process
+from decoders.sampling import process
 
 PROMPTS = [
     json.loads(line)
@@ -87,7 +87,9 @@ def margin(demo, case, output, position):
     logits = demo.model.forward([Row(0, 0, prefix, 1)])
     scores = process(logits, case.params)
     if not case.params.greedy:
-        noise = gumbel(case.params.seed, position, 1, scores.shape[-1], torch.device("cpu"))
+        noise = gumbel(
+            position_keys(case.params.seed, position, 1), scores.shape[-1], scores.device
+        )
         scores = scores + noise
     best, second = scores.topk(2).values[0].tolist()
     return best - second

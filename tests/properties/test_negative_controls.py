@@ -14,8 +14,9 @@ from decoders import drafter
 from decoders.draft import Dense, Draft, LawError
 from decoders.gates import ContentTokens, FunctionWords, GateContext
 from decoders.modes import Hybrid, Speculative, Standard
+from decoders.noise import GumbelNoise, Purpose
 from decoders.params import SamplingParams
-from decoders.sampling import GumbelNoise, Purpose, process
+from decoders.sampling import process_rows
 from decoders.sequence import TokenSequence
 from decoders.testing import (
     Branches,
@@ -24,7 +25,7 @@ from decoders.testing import (
     ScriptedDraftSource,
 )
 from decoders.verifiers import rejection
-from decoders.verifiers.base import Verdict, draw
+from decoders.verifiers.base import DraftedRow, Verdict, draw
 from decoders.verifiers.coupled import CoupledVerifier
 from decoders.verifiers.rejection import RejectionVerifier
 from tests.laws import (
@@ -170,46 +171,50 @@ def test_a_law_renormalised_for_another_reason_of_the_cut_is_refused():
 class Trusting(RejectionVerifier):
     """Never verifies the first draft token."""
 
-    def verify(self, scores, draft, noise, position):
-        if not len(draft):
-            return super().verify(scores, draft, noise, position)
-        law = Dense(draft.law.draft_probs[1:]) if isinstance(draft.law, Dense) else draft.law
-        rest = replace(draft, token_ids=draft.token_ids[1:], law=law)
-        verdict = super().verify(scores[1:], rest, noise, position + 1)
-        return Verdict((draft.token_ids[0], *verdict.token_ids), verdict.num_accepted + 1)
+    def verify(self, scores, rows):
+        (row,) = rows
+        if not len(row.draft):
+            return super().verify(scores, rows)
+        first, *others = row.draft.token_ids
+        law = row.draft.law
+        law = Dense(law.draft_probs[1:]) if isinstance(law, Dense) else law
+        rest = replace(row.draft, token_ids=tuple(others), law=law)
+        (verdict,) = super().verify(scores[1:], [DraftedRow(rest, row.noise, row.position + 1)])
+        return [Verdict((first, *verdict.token_ids), verdict.num_accepted + 1)]
 
 
 class GatedAfterwards(RejectionVerifier):
     """Throws away the first accepted content token and draws there again."""
 
-    def verify(self, scores, draft, noise, position):
-        verdict = super().verify(scores, draft, noise, position)
+    def verify(self, scores, rows):
+        ((row,), (verdict,)) = rows, super().verify(scores, rows)
         accepted = verdict.token_ids[: verdict.num_accepted]
         if CONTENT not in accepted:
-            return verdict
+            return [verdict]
         at = accepted.index(CONTENT)
-        again = draw(noise.law(scores[at]), noise, position + at, Purpose.BONUS)
-        return Verdict((*accepted[:at], again), at)
+        again = draw(row.noise.law(scores[at]), row.noise, row.position + at, Purpose.BONUS)
+        return [Verdict((*accepted[:at], again), at)]
 
 
 class SampleAgain(CoupledVerifier):
     """Compares the draft with the target's choice, but emits a fresh one where they differ."""
 
-    def verify(self, scores, draft, noise, position):
-        verdict = super().verify(scores, draft, noise, position)
-        if verdict.num_accepted == len(draft):
-            return verdict
+    def verify(self, scores, rows):
+        ((row,), (verdict,)) = rows, super().verify(scores, rows)
+        if verdict.num_accepted == len(row.draft):
+            return [verdict]
         at = verdict.num_accepted
-        again = draw(noise.law(scores[at]), noise, position + at, Purpose.BONUS)
-        return Verdict((*verdict.token_ids[:at], again), at)
+        again = draw(row.noise.law(scores[at]), row.noise, row.position + at, Purpose.BONUS)
+        return [Verdict((*verdict.token_ids[:at], again), at)]
 
 
 class NoBonusLaw(RejectionVerifier):
     """Takes the bonus token from the row of the last draft token."""
 
-    def verify(self, scores, draft, noise, position):
-        late = torch.cat([scores[: len(draft)], scores[len(draft) - 1 : len(draft)]])
-        return super().verify(late if len(draft) else scores, draft, noise, position)
+    def verify(self, scores, rows):
+        last = len(rows[0].draft)
+        late = torch.cat([scores[:last], scores[last - 1 : last]])
+        return super().verify(late if last else scores, rows)
 
 
 @pytest.mark.parametrize("fault", [Trusting, GatedAfterwards, SampleAgain, NoBonusLaw])
@@ -248,18 +253,19 @@ def test_a_wrong_residual_distribution_is_seen(fault, monkeypatch):
 
 
 def skipping(**neutral):
-    """`process`, but at draft positions without some of the parameters."""
+    """`process_rows`, but at draft positions without some of the parameters."""
 
-    def faulty(logits, params, *rest):
-        sound = process(logits, params, *rest)
-        skipped = process(logits, replace(params, **neutral), *rest)
-        return torch.cat([sound[:1], skipped[1:]])
+    def faulty(logits, contexts):
+        (context,) = contexts
+        skipped = replace(context, params=replace(context.params, **neutral))
+        return torch.cat([process_rows(logits, contexts)[:1], process_rows(logits, [skipped])[1:]])
 
     return faulty
 
 
-def blind_to_the_draft(logits, params, counts, *rest):
-    return torch.cat([process(row.unsqueeze(0), params, counts) for row in logits])
+def blind_to_the_draft(logits, contexts):
+    blind = replace(contexts[0], num_positions=1, draft_ids=())
+    return torch.cat([process_rows(row.unsqueeze(0), [blind]) for row in logits])
 
 
 @pytest.mark.parametrize("verifier", [CoupledVerifier, RejectionVerifier])
@@ -289,7 +295,7 @@ def blind_to_the_draft(logits, params, counts, *rest):
     ],
 )
 def test_a_processor_that_skips_draft_positions_is_seen(params, fault, verifier, monkeypatch):
-    monkeypatch.setattr("decoders.engine.process", fault)
+    monkeypatch.setattr("decoders.verification.process_rows", fault)
 
     with pytest.raises(AssertionError):
         check_answers(params, verifier)
@@ -393,7 +399,8 @@ def keyed_law(renamed, shift=0):
     while more:
         noise = KeyedNoise(branches, renamed, shift)
         draft = sampled_draft(noise, lambda prefix: DRAFT, 1)
-        output = RejectionVerifier().verify(scores, draft, noise, 0).token_ids
+        (verdict,) = RejectionVerifier().verify(scores, [DraftedRow(draft, noise, 0)])
+        output = verdict.token_ids
         rest = [(*output, token) for token in range(VOCAB)] if len(output) == 1 else [output]
         for tokens in rest:
             law[tokens] = law.get(tokens, 0.0) + branches.weight / len(rest)

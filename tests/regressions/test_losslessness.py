@@ -15,6 +15,7 @@ import torch
 from decoders.draft import Dense, Draft, LawError
 from decoders.modes import Speculative
 from decoders.testing import SampledDraftSource
+from decoders.verifiers.base import DraftedRow
 from decoders.verifiers.rejection import RejectionVerifier
 from tests.decoding import VERIFIERS, choosing, drain, make_engine, make_request, modes
 
@@ -86,4 +87,4 @@ def test_a_single_wrong_draft_token_is_replaced_in_its_own_row(verifier):
 def test_a_draft_without_its_law_is_refused_rather_than_guessed():
     draft = Draft((0, 1), law=Dense(torch.tensor([[0.5, 0.5], [0.5, 0.5]])))
     with pytest.raises(LawError):
-        RejectionVerifier().verify(torch.zeros(3, 2), draft.select(1), None, 0)
+        RejectionVerifier().verify(torch.zeros(3, 2), [DraftedRow(draft.select(1), None, 0)])

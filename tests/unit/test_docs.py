@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -23,8 +23,8 @@ from torch import Tensor
 
 from decoders.draft import NO_DRAFT, Draft
 from decoders.drafts.base import DraftRequest
-from decoders.sampling import Greedy, GumbelNoise, Noise
-from decoders.verifiers.base import Verdict
+from decoders.noise import Greedy, GumbelNoise
+from decoders.verifiers.base import DraftedRow, Verdict
 from decoders.verifiers.coupled import CoupledVerifier
 from gateway import config, extensions
 from gateway.api import body
@@ -476,13 +476,13 @@ def test_the_verifier_recipe_emits_the_first_tokens_that_coupled_would() -> None
     right = Draft(tuple(choices[:5]), "bigram")
     wrong = Draft((choices[0], (choices[1] + 1) % 4), "bigram")
 
-    assert smooth.verify(scores, right, Greedy(), 0).token_ids == tuple(choices[:4])
-    assert smooth.verify(scores, right, Greedy(), 0).num_accepted == 3
+    (even,) = smooth.verify(scores, [DraftedRow(right, Greedy(), 0)])
+    assert even == Verdict(tuple(choices[:4]), 3)
     for noise in (Greedy(), GumbelNoise(3)):
         for draft in (NO_DRAFT, wrong):
             given = scores[: len(draft) + 1]
-            expected = CoupledVerifier().verify(given, draft, noise, 2)
-            assert expected == smooth.verify(given, draft, noise, 2)
+            rows = [DraftedRow(draft, noise, 2)]
+            assert CoupledVerifier().verify(given, rows) == smooth.verify(given, rows)
 
 
 class Gullible:
@@ -491,9 +491,11 @@ class Gullible:
     name = "gullible"
     exact = True
 
-    def verify(self, scores: Tensor, draft: Draft, noise: Noise, position: int) -> Verdict:
-        (last,) = noise.choose(scores[len(draft) :], position + len(draft))
-        return Verdict((*draft.token_ids, last), len(draft))
+    def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
+        (row,) = rows
+        count = len(row.draft)
+        (last,) = row.noise.choose(scores[count:], row.position + count)
+        return [Verdict((*row.draft.token_ids, last), count)]
 
 
 def test_the_proof_on_the_page_holds_and_would_find_a_fault() -> None:

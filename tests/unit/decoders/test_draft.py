@@ -7,10 +7,11 @@ from decoders.draft import NO_DRAFT, Dense, Draft, LawError, OneHot, Selection
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, FunctionWords, GateContext, StandardFirst
 from decoders.modes import Hybrid, Speculative
+from decoders.noise import GumbelNoise
 from decoders.params import SamplingParams
 from decoders.request import Request
-from decoders.sampling import GumbelNoise
 from decoders.testing import CharacterTokenizer, SampledDraftSource, ScriptedDraftSource, TableModel
+from decoders.verifiers.base import DraftedRow
 from decoders.verifiers.conservative import ConservativeVerifier
 from decoders.verifiers.rejection import RejectionVerifier
 from decoders.verifiers.typical import TypicalVerifier
@@ -93,12 +94,12 @@ def test_a_restriction_to_a_set_without_a_kept_token_is_refused(allowed):
 )
 def test_verifiers_refuse_a_selection_and_say_what_to_do(verifier):
     with pytest.raises(LawError, match=r"one_hot\(\)` or `restricted"):
-        verifier.verify(torch.zeros(2, 3), dense(0).select(1), GumbelNoise(1), 9)
+        verifier.verify(torch.zeros(2, 3), [DraftedRow(dense(0).select(1), GumbelNoise(1), 9)])
 
 
 def test_verifiers_refuse_a_law_over_another_vocabulary():
     with pytest.raises(LawError, match="3 columns for a vocabulary of 4"):
-        RejectionVerifier().verify(torch.zeros(2, 4), dense(0), GumbelNoise(1), 0)
+        RejectionVerifier().verify(torch.zeros(2, 4), [DraftedRow(dense(0), GumbelNoise(1), 0)])
 
 
 def test_a_draft_is_fitted_to_a_larger_vocabulary():

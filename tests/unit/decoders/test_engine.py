@@ -461,7 +461,7 @@ def test_a_verifier_that_fails_fails_its_own_row_only(caplog):
         name = "broken"
         exact = True
 
-        def verify(self, scores, draft, noise, position):
+        def verify(self, scores, rows):
             raise RuntimeError("no verdict")
 
     engine = make_engine()

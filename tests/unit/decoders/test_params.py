@@ -30,6 +30,7 @@ from decoders.params import ParameterError, SamplingParams
         ("prompt_logprobs", -1),
         ("stop", ("a", "")),
         ("logit_bias", {3: math.nan}),
+        ("logit_bias", {3: math.inf}),
         ("logit_bias", {-3: 1.0}),
     ],
 )

@@ -5,17 +5,17 @@ import math
 import pytest
 import torch
 
-from decoders.params import SamplingParams
-from decoders.sampling import (
+from decoders.noise import (
     Greedy,
     GumbelNoise,
     Purpose,
-    TokenCounts,
     gumbel,
     noise_for,
-    process,
+    position_keys,
     random_bits,
 )
+from decoders.params import SamplingParams
+from decoders.sampling import TokenCounts, process
 
 CPU = torch.device("cpu")
 GOLDEN_BITS = [
@@ -119,15 +119,15 @@ def test_repetition_penalty_covers_the_prompt_and_both_signs():
 
 def test_the_bits_are_splitmix64():
     """Golden values: a change of the generator would make every logged seed unreplayable."""
-    assert random_bits(0, 0, 2, 3, CPU).tolist() == GOLDEN_BITS
+    assert random_bits(position_keys(0, 0, 2), 3, CPU).tolist() == GOLDEN_BITS
 
 
 def test_noise_depends_on_seed_position_and_token_alone():
-    together = gumbel(7, 10, 4, 1000, CPU)
+    together = gumbel(position_keys(7, 10, 4), 1000, CPU)
 
-    assert torch.equal(together[2:3], gumbel(7, 12, 1, 1000, CPU))
-    assert torch.equal(together[:, :10], gumbel(7, 10, 4, 10, CPU))
-    assert not torch.equal(together, gumbel(8, 10, 4, 1000, CPU))
+    assert torch.equal(together[2:3], gumbel(position_keys(7, 12, 1), 1000, CPU))
+    assert torch.equal(together[:, :10], gumbel(position_keys(7, 10, 4), 10, CPU))
+    assert not torch.equal(together, gumbel(position_keys(8, 10, 4), 1000, CPU))
     assert not torch.equal(together[0], together[1])
 
 
@@ -143,7 +143,7 @@ def test_seeds_differ_by_their_64_bits():
 
 def test_the_noise_is_standard_gumbel():
     """Fixed seed, so this cannot flicker; the bounds are 5 standard errors."""
-    noise = gumbel(1, 0, 20, 50_000, CPU).flatten()
+    noise = gumbel(position_keys(1, 0, 20), 50_000, CPU).flatten()
     count = noise.numel()
 
     assert torch.isfinite(noise).all()
@@ -151,6 +151,36 @@ def test_the_noise_is_standard_gumbel():
     assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.03)
     below = (noise <= 0).double().mean().item()
     assert below == pytest.approx(math.exp(-1), abs=5 * 0.5 / math.sqrt(count))
+
+
+def key_of(number):
+    """The key with which token id 0 has these 64 bits: SplitMix64 backwards."""
+
+    def unfold(value, shift):
+        folded = value
+        for _ in range(64 // shift):
+            folded = value ^ (folded >> shift)
+        return folded
+
+    number = unfold(number, 31) * pow(0x94D049BB133111EB, -1, 1 << 64) % (1 << 64)
+    number = unfold(number, 27) * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) % (1 << 64)
+    key = (unfold(number, 30) - 0x9E3779B97F4A7C15) % (1 << 64)
+    return key - (1 << 64) if key >> 63 else key
+
+
+@pytest.mark.parametrize(
+    ("number", "noise"),
+    [
+        (0, -math.log(54 * math.log(2))),
+        (1 << 63, -math.log(math.log(2))),
+        ((1 << 64) - 1, 53 * math.log(2)),
+        ((1 << 64) - (1 << 52) - 1, 12 * math.log(2)),
+    ],
+    ids=["least", "middle", "largest", "largest without 12 leading ones"],
+)
+def test_the_noise_has_the_bounds_that_contenders_are_found_by(number, noise):
+    """The largest bits must not round to a uniform number of 1, whose noise is infinite."""
+    assert gumbel([key_of(number)], 1, CPU).item() == pytest.approx(noise, rel=1e-4)
 
 
 def test_gumbel_max_follows_the_law():

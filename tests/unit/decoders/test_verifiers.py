@@ -8,10 +8,11 @@ import torch
 from decoders.draft import Dense, Draft
 from decoders.engine import Engine
 from decoders.modes import Speculative, Standard
+from decoders.noise import Greedy, GumbelNoise
 from decoders.params import FinishReason, SamplingParams
 from decoders.request import Request
-from decoders.sampling import Greedy, GumbelNoise
 from decoders.testing import CharacterTokenizer, SampledDraftSource, ScriptedDraftSource, TableModel
+from decoders.verifiers.base import DraftedRow
 from decoders.verifiers.coupled import CoupledVerifier
 from decoders.verifiers.lossy import total_variation
 from decoders.verifiers.rejection import RejectionVerifier, residual_distribution
@@ -30,6 +31,11 @@ def run(mode, verifier, **params):
     return engine.generate(Request([0], SamplingParams(**params), mode, verifier))
 
 
+def rejected(scores, draft, noise):
+    (verdict,) = RejectionVerifier().verify(scores, [DraftedRow(draft, noise, 0)])
+    return verdict
+
+
 def drafted(script, count=3):
     return Speculative(ScriptedDraftSource(script), count)
 
@@ -43,7 +49,7 @@ def test_rejection_accepts_as_often_as_the_laws_agree():
         noise = GumbelNoise(seed)
         token = noise.choose(stated.log().unsqueeze(0), 0)[0]
         draft = Draft((token,), law=Dense(stated.unsqueeze(0)))
-        accepted += RejectionVerifier().verify(scores, draft, noise, 0).num_accepted
+        accepted += rejected(scores, draft, noise).num_accepted
     expected = torch.minimum(target, stated).sum().item()
 
     assert accepted / 3000 == pytest.approx(expected, abs=5 * math.sqrt(0.21 / 3000))
@@ -58,7 +64,7 @@ def test_rejection_emits_the_targets_law_with_real_noise():
         noise = GumbelNoise(seed)
         token = noise.choose(stated.log().unsqueeze(0), 0)[0]
         draft = Draft((token,), law=Dense(stated.unsqueeze(0)))
-        verdict = RejectionVerifier().verify(scores, draft, noise, 0)
+        verdict = rejected(scores, draft, noise)
         first[verdict.token_ids[0]] += 1
         if len(verdict.token_ids) == 2:
             second[verdict.token_ids[1]] += 1
@@ -169,5 +175,5 @@ def test_total_variation_is_0_for_equal_and_1_for_disjoint_laws():
 def test_a_greedy_row_takes_the_bonus_of_its_own_row_of_scores():
     scores = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 
-    assert RejectionVerifier().verify(scores, Draft((0,)), Greedy(), 0).token_ids == (0, 1)
-    assert RejectionVerifier().verify(scores, Draft((1,)), Greedy(), 0).token_ids == (0,)
+    assert rejected(scores, Draft((0,)), Greedy()).token_ids == (0, 1)
+    assert rejected(scores, Draft((1,)), Greedy()).token_ids == (0,)
