@@ -98,9 +98,7 @@ class Search:
         for variable, value in assignment.items():
             if variable != TRUST and self.space.variables[variable].value_of(facts) != value:
                 name = self.space.variables[variable].name
-                raise AbstractionError(
-                    f"{point} is not in class {value} of {name}"
-                )
+                raise AbstractionError(f"{point} is not in class {value} of {name}")
         for policy, outline, state in zip(
             self.policies, self._outlines, self._queue[node].states, strict=True
         ):
