@@ -37,6 +37,7 @@ lint: $(STAMP) ## Style, types and policies
 	$(BIN)/mypy
 	$(BIN)/draftgate policy validate policies/default.yaml
 	$(BIN)/draftgate policy fmt --check policies
+	$(BIN)/draftgate policy prove policies/default.yaml
 
 bench: $(STAMP) ## Measure the engine, in about a quarter of an hour; writes benchmarks/results
 	$(BIN)/python -m benchmarks.decoding

@@ -36,7 +36,7 @@ class _BadInput(click.ClickException):
     exit_code = 2
 
 
-class _Moment(click.ParamType[float]):
+class Moment(click.ParamType[float]):
     """A time as seconds since the epoch: an ISO date or time, or an age such as ``90m``."""
 
     name = "time"
@@ -75,7 +75,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one
 @click.option("--rule", help="Rule that decided.")
 @click.option("--caller", help="Caller id.")
 @click.option("--model", help="Model asked for.")
-@click.option("--since", type=_Moment(), help="Not older: 90m, 12h, 7d or an ISO time.")
+@click.option("--since", type=Moment(), help="Not older: 90m, 12h, 7d or an ISO time.")
 @click.option("--failed", is_flag=True, help="Only where attestation failed.")
 @_as_json
 @_url
@@ -84,7 +84,7 @@ def list_decisions(
 ) -> None:
     """List decisions, newest first."""
     wanted = Filters(mode=None if mode is None else Mode(mode), **filters)
-    page = _ask(url, lambda reader: reader.list(wanted, limit=limit))
+    page = ask(url, lambda reader: reader.list(wanted, limit=limit))
     if as_json:
         _print_json(page.entries)
         return
@@ -99,7 +99,7 @@ def list_decisions(
 @_url
 def show(decision_id: str, as_json: bool, url: str | None) -> None:
     """Show one decision whole. ID may be the beginning of an id that no other shares."""
-    found = _ask(url, lambda reader: reader.find(decision_id, limit=5))
+    found = ask(url, lambda reader: reader.find(decision_id, limit=5))
     exact = [entry for entry in found if entry.decision.decision_id == decision_id]
     entries = exact or found
     if not entries:
@@ -113,7 +113,9 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
     _console().print(*render.parts(entries[0]), sep="\n")
 
 
-def _ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
+def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
+    """What a reader of the log at ``url``, or of the configured one, answers."""
+
     async def run() -> _T:
         reader = await DecisionReader.open(url or _configured_url())
         try:

@@ -17,11 +17,13 @@ from gateway import documents
 from gateway.routing.cases import Case, CaseFile, Expectation, RequestEntry
 from gateway.routing.layers import SET_FILE, Audience, SetEntry, TighteningEntry, TighteningRule
 from gateway.routing.schema import Decide, DraftChoice, Limit, PolicyEntry, RuleEntry
+from gateway.routing.statements import Always, Never, ProofFile, Statement
 from gateway.routing.when import When
 
 KINDS: Mapping[str, type[msgspec.Struct]] = {
     "policy": PolicyEntry,
     "test": CaseFile,
+    "proof": ProofFile,
     "set": SetEntry,
     "tighten": TighteningEntry,
 }
@@ -30,6 +32,7 @@ KINDS: Mapping[str, type[msgspec.Struct]] = {
 _ONE_OF = {
     "RuleEntry": ("ban", "limit", "decide", "deny"),
     "TighteningRule": ("ban", "limit", "deny"),
+    "Statement": ("never", "always"),
     "OneOf": ("is", "in"),
     "DomainTest": ("is", "in"),
     "HeaderTest": ("is", "in"),
@@ -55,6 +58,10 @@ _SECTIONS: tuple[tuple[str, type[msgspec.Struct]], ...] = (
     ("Cases", Case),
     ("`request`", RequestEntry),
     ("`expect`", Expectation),
+    ("A proof file", ProofFile),
+    ("Statements", Statement),
+    ("`never` and `always`", Never),
+    ("`always` alone", Always),
 )
 
 
@@ -177,6 +184,7 @@ def kind_of(path: Path, text: str) -> str:
     """Which kind of file this is, by its name and, for a policy that tightens, its ``for``."""
     if path.name == SET_FILE:
         return "set"
-    if path.stem.endswith("_test"):
-        return "test"
+    for kind in ("test", "proof"):
+        if path.stem.endswith(f"_{kind}"):
+            return kind
     return "tighten" if documents.parse(text, path).has(("for",)) else "policy"

@@ -1,4 +1,4 @@
-"""``draftgate policy fmt``: policies and their tests in one layout, comments kept."""
+"""``draftgate policy fmt``: policies, their tests and their statements in one layout, comments kept."""
 
 from __future__ import annotations
 
@@ -43,11 +43,9 @@ def fmt(file: Path | None, check: bool, show_diff: bool) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file and its tests; of a folder, every file that `kind_of` knows."""
+    """The file, its tests and its statements; of a folder, every file that `kind_of` knows."""
     if not path.is_dir():
-        beside = path.with_name(f"{path.stem}_test{path.suffix}")
-        return [path, *([beside] if beside.exists() else [])]
+        beside = (path.with_name(f"{path.stem}_{kind}{path.suffix}") for kind in ("test", "proof"))
+        return [path, *filter(Path.exists, beside)]
     files = [*path.rglob("*.yaml"), *path.rglob("*.yml")]
-    return sorted(
-        (f for f in files if not f.stem.endswith("_proof")), key=lambda f: (f.name != SET_FILE, f)
-    )
+    return sorted(files, key=lambda f: (f.name != SET_FILE, f))
