@@ -17,7 +17,7 @@ from gateway.errors import InvalidRequest
 from gateway.types import (
     Caller,
     Decision,
-    Draft,
+    DraftSetting,
     Execution,
     FinishReason,
     Mode,
@@ -44,7 +44,7 @@ DECISIONS = st.builds(
     rule=TEXT,
     policy=TEXT,
     policy_hash=TEXT,
-    draft=st.none() | st.builds(Draft, TEXT, st.integers(1, 64)),
+    draft=st.none() | st.builds(DraftSetting, TEXT, st.integers(1, 64)),
     bans=st.dictionaries(st.sampled_from([mode.value for mode in Mode]), TEXT),
     trace=st.lists(st.builds(RuleTrace, TEXT, TEXT, st.booleans(), TEXT), max_size=3).map(tuple),
 )
