@@ -138,6 +138,9 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     active = ActivePolicy(vetting.load(config.policy))
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
+    # A failing case is an example that may be out of date; a false statement is a broken promise.
+    if refuted := await asyncio.to_thread(vetting.refuted, active.current):
+        raise ConfigError(refuted)
     active.warning = await asyncio.to_thread(_warning, vetting, active)
     async with AsyncExitStack() as started:
         audit = await DecisionStore.open(config.audit.url, log=log)

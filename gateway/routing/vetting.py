@@ -1,4 +1,4 @@
-"""What a policy must pass before it comes into force: it is valid, and its tests hold.
+"""What a policy must pass before it comes into force: valid, its tests hold, its proofs too.
 
 Reads files; the clock, the log and the policy in force are its caller's matter.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gateway.errors import ConfigError, Problem
-from gateway.routing import files, testing
+from gateway.routing import files, proofs, testing
 from gateway.routing.policy import Policy, load
 from gateway.routing.testing import Classify
 
@@ -45,10 +45,29 @@ class Vetting:
             if not result.passed
         )
 
+    def refuted(self, policy: Policy) -> tuple[Problem, ...]:
+        """The statements beside the policy that are not true of it; nothing where there are none.
+
+        Raises ConfigError for a file of statements that is wrong, and where one is too large.
+        """
+        path = proofs.path_beside(Path(policy.path))
+        if not path.is_file():
+            return ()
+        return tuple(
+            Problem(
+                f"the statement {verdict.name!r} "
+                + ("says nothing" if verdict.counterexample is None else "is not true"),
+                path=path,
+                hint="`draftgate policy prove` shows a request that is against it",
+            )
+            for verdict in proofs.run(policy, path).verdicts
+            if not verdict.proved
+        )
+
     def vet(self, path: Path) -> Policy:
-        """The policy in a file, tested. Raises ConfigError with every problem."""
+        """The policy in a file, tested and proved. Raises ConfigError with every problem."""
         policy = self.load(path)
-        if failures := self.failures(policy):
+        if failures := (*self.failures(policy), *self.refuted(policy)):
             raise ConfigError(failures)
         return policy
 

@@ -285,3 +285,14 @@ def test_importing_the_gateway_does_not_import_torch() -> None:
 
     code = "import gateway, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+async def test_a_policy_that_breaks_its_promise_is_not_started(make_config: Make) -> None:
+    config = make_config(policy="version: 1\nname: x\ndefault: {mode: speculative}\n")
+    assert config.policy is not None
+    config.policy.with_name("policy_proof.yaml").write_text(
+        "statements:\n  - {name: nothing is fast, never: {mode: [speculative, hybrid]}}\n"
+    )
+    with pytest.raises(ConfigError, match="the statement 'nothing is fast' is not true"):
+        async with running(config):
+            pass

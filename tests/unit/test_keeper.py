@@ -155,6 +155,21 @@ async def test_a_file_that_is_not_fit_keeps_the_last_good_one_and_says_why(
     assert not house.failed()
 
 
+async def test_a_statement_that_is_not_true_keeps_the_last_good_one(house: House) -> None:
+    files.beside(house.path, "_proof").write_text(
+        "statements:\n  - {name: nothing is fast, never: {mode: [speculative, hybrid]}}\n"
+    )
+    assert await house.keeper.reload("file")
+    house.path.write_text(text("two", "speculative"))
+
+    assert not await house.keeper.reload("file")
+
+    assert house.name == "one"
+    assert "house_proof.yaml: the statement 'nothing is fast' is not true" in str(
+        house.active.warning
+    )
+
+
 async def test_what_cannot_be_recorded_does_not_come_into_force(house: House) -> None:
     house.changes.fails = True
     house.path.write_text(text("two"))
