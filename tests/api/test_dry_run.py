@@ -59,7 +59,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "tools": {"messages": [USER], "tools": [{"type": "function"}]},
     "no content": {"messages": [{"role": "user"}]},
     "image": {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-    "guided": {"messages": [USER], "guided_json": {}},
+    "template": {"messages": [USER], "chat_template": "{{ messages }}"},
     "temperature": {"prompt": "a", "temperature": 9},
 }
 CONFIGURATION = """\

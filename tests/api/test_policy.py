@@ -222,7 +222,7 @@ async def test_a_thousand_reloads_under_load_show_no_request_a_mix(
                 async for _ in reply:
                     pass
                 seen.append((hashes[decision.policy_version], decision.rule, decision.mode.value))
-                await asyncio.sleep(0.01)  # leaves the processor to the reloads
+                await asyncio.sleep(0.03)  # leaves the processor to the reloads
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
         good = 0

@@ -38,7 +38,7 @@ def test_toggling_leaves_no_slot_no_index_and_no_decay_behind():
 
     assert (engine.num_running, engine.num_waiting) == (0, 0)
     assert engine._slots.num_free == engine.model.num_slots
-    assert source._indexes == {}
+    assert source._rows == {}
     assert sum(rates[15:]) > 0.5 * sum(rates[:15]) > 0
 
 
