@@ -29,7 +29,8 @@ serve: $(STAMP) ## Serve the demo model (or DRAFTGATE_MODEL) on 127.0.0.1:8080
 
 test: lint ## Everything that CI runs
 	$(BIN)/draftgate models pull
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not model" -n auto --dist worksteal
+	$(BIN)/python -m pytest -m model
 
 lint: $(STAMP) ## Style, types and policies
 	$(BIN)/ruff check .
