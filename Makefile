@@ -40,8 +40,9 @@ lint: $(STAMP) ## Style, types and policies
 	$(BIN)/draftgate policy fmt --check policies
 	$(BIN)/draftgate policy prove policies/default.yaml
 
+# With options of its own: make bench BENCH_OPTIONS="--temperature 0,0.8 --requests 8"
 bench: $(STAMP) ## Measure the engine, in about a quarter of an hour; writes benchmarks/results
-	$(BIN)/python -m benchmarks.decoding
+	$(BIN)/python -m benchmarks.decoding $(BENCH_OPTIONS)
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

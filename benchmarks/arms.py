@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 from benchmarks.measure import Answer, Arm, Task
-from benchmarks.runs import ASSISTED, GENERATE, LOOKUP, STANDARD
+from benchmarks.runs import ASSISTED, GENERATE, HYBRID, LOOKUP, MODEL, SPECULATIVE, STANDARD
 from decoders import (
     CostModel,
     Engine,
@@ -29,27 +30,24 @@ from decoders.loader import LoadedModel, fetch
 from decoders.modes import Mode
 
 NUM_SPECULATIVE_TOKENS = 8
-SPECULATIVE = "speculative (suffix)"
-HYBRID = "hybrid (suffix)"
-MODEL = "speculative (model)"
 
 
-def modes() -> dict[str, Mode]:
-    """Our arms that need no second model: name → mode."""
+def modes(draft: DraftSource | None = None) -> dict[str, Mode]:
+    """Our arms: name → mode; with ``draft``, one more that asks it."""
     source = SuffixDraftSource()
-    return {
+    chosen: dict[str, Mode] = {
         STANDARD: Standard(),
         SPECULATIVE: Speculative(source, NUM_SPECULATIVE_TOKENS),
         HYBRID: Hybrid(source, [StandardFirst(10)], NUM_SPECULATIVE_TOKENS),
     }
-
-
-def ours(loaded: LoadedModel, draft: DraftSource | None) -> list[Arm]:
-    """One arm for each mode, all over one engine; with ``draft``, one more that asks it."""
-    engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
-    chosen = modes()
     if draft is not None:
         chosen[MODEL] = Speculative(draft, NUM_SPECULATIVE_TOKENS)
+    return chosen
+
+
+def ours(loaded: LoadedModel, chosen: Mapping[str, Mode]) -> list[Arm]:
+    """One arm for each mode, all over one engine."""
+    engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
 
     def arm(name: str, mode: Mode) -> Arm:
         return Arm(name, lambda task: _engine_answer(engine, mode, task), same_noise=True)

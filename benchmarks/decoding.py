@@ -87,6 +87,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[1, 4, 8, 16],
         help="requests at once, with commas; 'none' leaves this part out",
     )
+    add("--requests", type=_positive, default=16, help="many at once: how many in all; default: 16")
     add("--out", type=Path, help="the JSON file, for one dtype; default: results/…")
     add("--json", action="store_true", help="print the JSON in place of the tables")
     options = parser.parse_args(arguments)
@@ -110,9 +111,12 @@ def _measure(
     prompts, left_out = _fitting(loaded, chosen, options.tokens)
     where = (dtype, options.device)
     draft = options.draft_model and model_drafts(options.draft_model, loaded, *where)
+    available = modes(draft or None)
     arms = choose(
-        [*theirs(options.model, *where, options.draft_model), *ours(loaded, draft)], options.arms
+        [*theirs(options.model, *where, options.draft_model), *ours(loaded, available)],
+        options.arms,
     )
+    mine = {arm.name: available[arm.name] for arm in arms if arm.name in available}
     warm = Task(loaded.tokenizer.encode("Warm up."), 0.0, 0, REFERENCE_TOKENS)
     for arm in arms:
         arm.decode(warm)
@@ -135,13 +139,16 @@ def _measure(
             done=lambda: progress.advance(bar),
         )
         widths = options.concurrency
-        bar = progress.add_task(f"{dtype}, many at once", total=len(widths) * options.rounds)
-        mixed = mixture(_answered(prompts, found))
+        total = len(widths) * len(options.temperature) * options.rounds
+        bar = progress.add_task(f"{dtype}, many at once", total=total)
+        mixed = mixture(_answered(prompts, found), options.requests)
         rows = (
             measure_throughput(
                 loaded,
                 mixed,
+                mine,
                 max_tokens=options.tokens,
+                temperatures=options.temperature,
                 concurrency=widths,
                 rounds=options.rounds,
                 guard=guard,

@@ -13,13 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import runs
-from benchmarks.runs import ASSISTED, GENERATE, LOOKUP, STANDARD, Measurement
+from benchmarks.runs import (
+    ASSISTED,
+    GENERATE,
+    HYBRID,
+    LOOKUP,
+    SPECULATIVE,
+    STANDARD,
+    Measurement,
+)
 from benchmarks.summary import Exclusions, Figure, exclusions, figures, rates
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
 README_RESULT = "prompts-cpu-float32"
+_README_ARMS = {
+    GENERATE: "generate",
+    LOOKUP: "prompt lookup",
+    SPECULATIVE: "speculative",
+    HYBRID: "hybrid",
+}
 _TABLE = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /benchmark -->)", re.DOTALL)
 
 
@@ -38,19 +52,21 @@ def markdown(measurement: Measurement) -> str:
 
 
 def readme_table(measurement: Measurement) -> str:
-    """The short table: at temperature 0, speed over standard mode, one row for each group."""
+    """The short table: at temperature 0, one row for each group.
+
+    Speed over standard mode by arm, and the tokens that a forward pass gives with suffix drafts.
+    """
     found = [figure for figure in figures(measurement) if figure.temperature == 0]
-    arms = [arm for arm in dict.fromkeys(figure.arm for figure in found) if arm != STANDARD]
     cell = {(figure.group, figure.arm): figure for figure in found}
-    head = ["prompts", "answers", "standard, tokens/s", *arms]
+    head = ["prompts", "standard, tokens/s", *_README_ARMS.values(), "tokens per pass"]
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
     for group in dict.fromkeys(figure.group for figure in found):
-        standard = cell[group, STANDARD]
-        ratios = [
-            f"{cell[group, arm].ratio.median:.2f}x" if (group, arm) in cell else "–" for arm in arms
-        ]
-        name = _title(group)
-        row = [name, str(standard.prompts), f"{standard.tokens_per_second:.1f}", *ratios]
+        row = [_title(group), f"{cell[group, STANDARD].tokens_per_second:.1f}"]
+        for arm in _README_ARMS:
+            one = cell.get((group, arm))
+            row.append(f"{one.ratio.median:.2f}x" if one else "–")
+        drafted = cell.get((group, SPECULATIVE))
+        row.append(f"{drafted.mean_acceptance_length:.2f}" if drafted else "–")
         lines.append(f"| {' | '.join(row)} |")
     picture = f"![Speed by group](benchmarks/results/{README_RESULT}.svg)"
     return "\n".join([_headline(measurement), "", *lines, "", picture]) + "\n"
@@ -153,21 +169,23 @@ def _figure_table(found: Sequence[Figure]) -> list[str]:
 
 
 def _rate_table(measurement: Measurement) -> list[str]:
-    (speculative,) = {row.rows for row in measurement.throughput} - {STANDARD}
-    found = rates(measurement.throughput, speculative)
+    found = rates(measurement.throughput)
     lines = [
-        f"The same {found[0].requests} requests at temperature 0, tokens per second of all together.",
+        f"The same {found[0].requests} requests, tokens per second of all together.",
         "",
-        f"| at once | standard | {speculative} | ratio | equal answers |",
-        "|---:|---:|---:|---:|---:|",
+        "| temperature | at once | arm | tokens/s | of standard | mean acceptance length "
+        "| acceptance rate | equal answers |",
+        "|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
-    for rate in found:
-        mark = " (disturbed)" if rate.disturbed else ""
+    for one in found:
+        mark = " (disturbed)" if one.disturbed else ""
         # The speed of other text would say nothing.
-        ratio = f"{rate.ratio:.2f}x" if rate.equal == rate.requests else "–"
+        ratio = f"{one.ratio:.2f}x" if one.equal == one.requests else "–"
+        accepted = f"{one.acceptance_rate:.0%}" if one.acceptance_rate is not None else "–"
         lines.append(
-            f"| {rate.concurrency}{mark} | {rate.standard:.1f} | {rate.speculative:.1f} "
-            f"| {ratio} | {rate.equal} of {rate.requests} |"
+            f"| {one.temperature:g} | {one.concurrency}{mark} | {one.arm} "
+            f"| {one.tokens_per_second:.1f} | {ratio} | {one.mean_acceptance_length:.2f} "
+            f"| {accepted} | {one.equal} of {one.requests} |"
         )
     return lines
 

@@ -12,6 +12,9 @@ STANDARD = "standard"
 GENERATE = "generate"
 LOOKUP = "generate + prompt lookup"
 ASSISTED = "generate + assistant model"
+SPECULATIVE = "speculative (suffix)"
+HYBRID = "hybrid (suffix)"
+MODEL = "speculative (model)"
 
 FORMAT = 1
 
@@ -65,8 +68,14 @@ class Throughput:
     tokens: int
     seconds: float
     equal: int
-    """Requests whose tokens are those of standard mode, one at a time."""
+    """Requests whose tokens are those of standard mode, with the first number at once."""
     disturbed: bool = False
+    temperature: float = 0.0
+    steps: int = 0
+    """Rows of forward passes of the target model that gave a token, over all requests."""
+    proposed: int = 0
+    """Draft tokens."""
+    accepted: int = 0
 
 
 @dataclass(frozen=True)

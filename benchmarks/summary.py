@@ -58,19 +58,19 @@ class Exclusions:
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens per second of a mixture, ``concurrency`` at a time; medians over the rounds."""
+    """One arm on a mixture, ``concurrency`` at a time; medians over the rounds."""
 
+    temperature: float
     concurrency: int
-    standard: float
-    speculative: float
+    arm: str
+    tokens_per_second: float
+    ratio: float
+    """Over standard mode with as many at once."""
+    mean_acceptance_length: float
+    acceptance_rate: float | None
     equal: int
     requests: int
     disturbed: bool
-
-    @property
-    def ratio(self) -> float:
-        """Speculative over standard."""
-        return self.speculative / self.standard
 
 
 def counts(run: Run) -> bool:
@@ -120,20 +120,32 @@ def exclusions(measurement: Measurement) -> list[Exclusions]:
     return found
 
 
-def rates(rows: Sequence[Throughput], speculative: str) -> list[Rate]:
-    """One line for each number at once."""
+def rates(rows: Sequence[Throughput]) -> list[Rate]:
+    """One line for each temperature, number at once and arm."""
+    by_line: dict[tuple[float, int, str], list[Throughput]] = {}
+    for row in rows:
+        by_line.setdefault((row.temperature, row.concurrency, row.rows), []).append(row)
+    speed = {
+        line: statistics.median(row.tokens / row.seconds for row in mine)
+        for line, mine in by_line.items()
+    }
+    arms = list(dict.fromkeys((STANDARD, *(row.rows for row in rows))))
     found = []
-    for width in sorted({row.concurrency for row in rows}):
-        mine = [row for row in rows if row.concurrency == width]
-        by_rows = {
-            name: statistics.median(row.tokens / row.seconds for row in mine if row.rows == name)
-            for name in (STANDARD, speculative)
-        }
+    for temperature, width, arm in sorted(
+        by_line, key=lambda line: (*line[:2], arms.index(line[2]))
+    ):
+        line = (temperature, width, arm)
+        mine = by_line[line]
+        steps, proposed = sum(row.steps for row in mine), sum(row.proposed for row in mine)
         found.append(
             Rate(
+                temperature,
                 width,
-                by_rows[STANDARD],
-                by_rows[speculative],
+                arm,
+                speed[line],
+                speed[line] / speed[temperature, width, STANDARD],
+                sum(row.tokens for row in mine) / steps if steps else 0.0,
+                sum(row.accepted for row in mine) / proposed if proposed else None,
                 min(row.equal for row in mine),
                 mine[0].requests,
                 any(row.disturbed for row in mine),

@@ -4,94 +4,90 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.arms import SPECULATIVE, modes, request
+from benchmarks.arms import request
 from benchmarks.guard import Guard
 from benchmarks.measure import Task
 from benchmarks.prompts import Prompt
-from benchmarks.runs import STANDARD, Throughput
+from benchmarks.runs import Throughput
 from decoders import CostModel, Engine, load_profile
 from decoders.loader import LoadedModel
+from decoders.modes import Mode
 
-NUM_REQUESTS = 16
 
-
-def mixture(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """Sixteen of ``prompts``, spread evenly over them."""
-    count = min(NUM_REQUESTS, len(prompts))
+def mixture(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """At most ``count`` of ``prompts``, spread evenly over them."""
+    count = min(count, len(prompts))
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
 def measure_throughput(
     loaded: LoadedModel,
     prompts: Sequence[Prompt],
+    modes: Mapping[str, Mode],
     *,
     max_tokens: int,
+    temperatures: Sequence[float],
     concurrency: Sequence[int],
     rounds: int,
     guard: Guard,
     done: Callable[[], None],
 ) -> list[Throughput]:
-    """The first turns of ``prompts`` at temperature 0: all rows standard, then all speculative.
+    """The first turns of ``prompts``, all rows in the first of ``modes``, then all in the next, ….
 
-    Both are measured next to each other for each number at once. A pair that was disturbed is
-    measured once more.
+    ``modes`` are those of arms by name, standard mode first: its tokens are what the others are held
+    to. All are measured next to each other for each temperature and number at once, in rotating
+    order; what was disturbed is measured once more. Interrupted, it returns what it has.
     """
-    tasks = [
+    found: list[Throughput] = []
+    expected: dict[float, list[list[int]]] = {}
+    try:
+        for number in range(rounds):
+            for temperature in temperatures:
+                tasks = _tasks(loaded, prompts, temperature, max_tokens)
+                for at, width in enumerate(concurrency):
+                    # Standard mode is first where there is nothing yet to hold the others to.
+                    shift = (number + at) % len(modes)
+                    names = [*modes][shift:] + [*modes][:shift]
+                    for attempt in range(2):
+                        before = guard.read()
+                        rows = []
+                        for name in names:
+                            row, outputs = _decode(loaded, modes[name], tasks, width)
+                            wanted = expected.setdefault(temperature, outputs)
+                            equal = sum(a == b for a, b in zip(outputs, wanted, strict=True))
+                            rows.append(replace(row, rows=name, round=number, equal=equal))
+                        disturbed = guard.disturbed(before, guard.read())
+                        if attempt == 1 or not disturbed:
+                            found += [replace(row, disturbed=disturbed) for row in rows]
+                            break
+                    done()
+    except KeyboardInterrupt:
+        pass  # what was measured before, one at a time, is worth a report
+    return found
+
+
+def _tasks(
+    loaded: LoadedModel, prompts: Sequence[Prompt], temperature: float, max_tokens: int
+) -> list[Task]:
+    return [
         Task(
             loaded.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}]),
-            0.0,
+            temperature,
             zlib.crc32(prompt.id.encode()),
             max_tokens,
         )
         for prompt in prompts
     ]
-    expected: list[list[int]] = []
-    found: list[Throughput] = []
-    for number in range(rounds):
-        for width in concurrency:
-            for attempt in range(2):
-                before = guard.read()
-                pair = []
-                for name in (STANDARD, SPECULATIVE) if number % 2 == 0 else (SPECULATIVE, STANDARD):
-                    outputs, seconds = _decode(loaded, name, tasks, width)
-                    expected = expected or outputs
-                    pair.append(_row(name, width, number, outputs, expected, seconds))
-                disturbed = guard.disturbed(before, guard.read())
-                if attempt == 1 or not disturbed:
-                    found += [replace(row, disturbed=disturbed) for row in pair]
-                    break
-            done()
-    return found
-
-
-def _row(
-    name: str,
-    width: int,
-    number: int,
-    outputs: Sequence[list[int]],
-    expected: Sequence[list[int]],
-    seconds: float,
-) -> Throughput:
-    return Throughput(
-        rows=name,
-        concurrency=width,
-        round=number,
-        requests=len(outputs),
-        tokens=sum(map(len, outputs)),
-        seconds=round(seconds, 4),
-        equal=sum(a == b for a, b in zip(outputs, expected, strict=True)),
-    )
 
 
 def _decode(
-    loaded: LoadedModel, name: str, tasks: Sequence[Task], width: int
-) -> tuple[list[list[int]], float]:
-    """All answers, with never more than ``width`` requests in the engine, and the seconds."""
+    loaded: LoadedModel, mode: Mode, tasks: Sequence[Task], width: int
+) -> tuple[Throughput, list[list[int]]]:
+    """All answers, with never more than ``width`` requests in the engine, and their counts."""
     engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
-    mode = modes()[name]
     waiting = [request(task, mode) for task in tasks]
     tickets = []
     start = time.perf_counter()
@@ -106,4 +102,18 @@ def _decode(
     for ticket in tickets:
         if ticket.error is not None:
             raise RuntimeError(ticket.error)
-    return [list(ticket.sequence.output_ids) for ticket in tickets], seconds
+    outputs = [list(ticket.sequence.output_ids) for ticket in tickets]
+    row = Throughput(
+        rows="",
+        concurrency=width,
+        round=0,
+        requests=len(outputs),
+        tokens=sum(map(len, outputs)),
+        seconds=round(seconds, 4),
+        equal=0,
+        temperature=tasks[0].temperature,
+        steps=sum(ticket.stats.num_steps for ticket in tickets),
+        proposed=sum(ticket.stats.num_draft_tokens for ticket in tickets),
+        accepted=sum(ticket.stats.num_accepted_tokens for ticket in tickets),
+    )
+    return row, outputs

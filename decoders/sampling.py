@@ -79,7 +79,7 @@ def process_rows(logits: Tensor, contexts: Sequence[Context]) -> Tensor:
     ``logits`` is floating point [sum of num_positions, vocab], context after context; the last row of
     one is conditioned on all of its draft tokens, the one before on all but one, in the forward pass
     and here. ``-inf`` marks tokens with probability 0. What comes out for one context does not depend
-    on the others, to the last bit.
+    on the others, to the last bit but for the rounding of top-p's mass.
     """
     scores = _add_history(logits, contexts)
     spread = [context.params for context in contexts for _ in range(context.num_positions)]

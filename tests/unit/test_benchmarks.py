@@ -13,11 +13,18 @@ from benchmarks.guard import Guard
 from benchmarks.loops import is_loop
 from benchmarks.measure import Answer, Arm, Block, Task, blocks, choose, decode_block, measure
 from benchmarks.prompts import GROUPS, Prompt, PromptError, read, select
-from benchmarks.runs import GENERATE, LOOKUP, STANDARD, Measurement, Run, Throughput
+from benchmarks.runs import (
+    GENERATE,
+    LOOKUP,
+    SPECULATIVE,
+    STANDARD,
+    Measurement,
+    Run,
+    Throughput,
+)
 from benchmarks.summary import ALL, exclusions, figures, rates, why_not
 
 OWN = Path("benchmarks/prompts.jsonl")
-SPECULATIVE = "speculative (suffix)"
 TEXT = list(range(100, 160))
 
 
@@ -321,12 +328,14 @@ def sample() -> Measurement:
         answer("a", GENERATE, 10, temperature=0.8, equal=None),
     ]
     throughput = [
-        Throughput(name, width, 0, 16, 1000, 1000 / rate, equal)
-        for name, width, rate, equal in [
-            (STANDARD, 1, 30.0, 16),
-            (SPECULATIVE, 1, 45.0, 16),
-            (STANDARD, 8, 90.0, 16),
-            (SPECULATIVE, 8, 99.0, 15),
+        Throughput(name, width, 0, 16, 1000, 1000 / rate, equal, False, temperature, *counts)
+        for temperature, name, width, rate, equal, *counts in [
+            (0.8, STANDARD, 8, 80.0, 16, 1000, 0, 0),
+            (0.8, SPECULATIVE, 8, 88.0, 16, 800, 400, 200),
+            (0.0, STANDARD, 1, 30.0, 16, 1000, 0, 0),
+            (0.0, SPECULATIVE, 1, 45.0, 16, 500, 800, 500),
+            (0.0, SPECULATIVE, 8, 99.0, 15, 625, 500, 375),
+            (0.0, STANDARD, 8, 90.0, 16, 1000, 0, 0),
         ]
     ]
     return Measurement(
@@ -377,11 +386,20 @@ def test_every_answer_that_does_not_count_has_its_reason() -> None:
     assert why_not(a_run(equal=None)) is None
 
 
-def test_rates_compare_the_same_number_at_once() -> None:
-    one, many = rates(sample().throughput, SPECULATIVE)
+def test_rates_compare_the_same_number_at_once_at_the_same_temperature() -> None:
+    found = {(one.temperature, one.concurrency, one.arm): one for one in rates(sample().throughput)}
 
-    assert (one.concurrency, one.ratio, one.equal) == (1, pytest.approx(1.5), 16)
-    assert (many.concurrency, many.ratio, many.equal) == (8, pytest.approx(1.1), 15)
+    assert list(found) == [
+        (temperature, width, arm)
+        for temperature, width in [(0.0, 1), (0.0, 8), (0.8, 8)]
+        for arm in (STANDARD, SPECULATIVE)
+    ]
+    one, many = found[0.0, 1, SPECULATIVE], found[0.0, 8, SPECULATIVE]
+    assert (one.ratio, one.equal, many.equal) == (pytest.approx(1.5), 16, 15)
+    assert many.ratio == pytest.approx(1.1)
+    assert (one.mean_acceptance_length, one.acceptance_rate) == (2.0, 0.625)
+    assert found[0.8, 8, SPECULATIVE].ratio == pytest.approx(1.1)
+    assert found[0.8, 8, STANDARD].acceptance_rate is None
 
 
 # ---- report ---------------------------------------------------------------------------------------
@@ -405,8 +423,10 @@ def test_the_report_says_what_is_equal_what_is_left_out_and_where_it_ran() -> No
     assert "| g | speculative (suffix) | 2 | 40.0 | 39.4 | 2.00x (1.60–2.40) " in text
     assert "| g | generate \\* | 1 |" in text
     assert "| 0.8 | generate | 1 | not comparable | 0 | 0 | 0 |" in text
-    assert "| 1 | 30.0 | 45.0 | 1.50x | 16 of 16 |" in text
-    assert "| 8 | 90.0 | 99.0 | – | 15 of 16 |" in text
+    assert "| 0 | 1 | standard | 30.0 | 1.00x | 1.00 | – | 16 of 16 |" in text
+    assert "| 0 | 1 | speculative (suffix) | 45.0 | 1.50x | 2.00 | 62% | 16 of 16 |" in text
+    assert "| 0 | 8 | speculative (suffix) | 99.0 | – | 1.60 | 75% | 15 of 16 |" in text
+    assert "| 0.8 | 8 | speculative (suffix) | 88.0 | 1.10x | 1.25 | 50% | 16 of 16 |" in text
     assert "Not measured: long (9000 tokens)." in text
 
 
@@ -416,8 +436,12 @@ def test_the_short_table_stands_between_its_marks() -> None:
     changed = report.with_table(text, sample())
 
     assert "old" not in changed
-    assert "| g | 2 | 20.0 | 1.25x | 2.00x |" in changed
-    assert "| h | 2 | 20.0 | – | 1.00x |" in changed
+    assert (
+        "| prompts | standard, tokens/s | generate | prompt lookup | speculative | hybrid "
+        "| tokens per pass |" in changed
+    )
+    assert "| g | 20.0 | – | 1.25x | 2.00x | – | 2.67 |" in changed
+    assert "| h | 20.0 | – | – | 1.00x | – |" in changed
     assert report.with_table(changed, sample()) == changed
     assert report.with_table(changed, None) == text.replace("old\n", "")
     with pytest.raises(ValueError, match="needs"):
@@ -438,6 +462,7 @@ def test_a_report_or_a_readme_that_is_not_what_the_json_gives_is_named(tmp_path:
 
 
 def test_the_committed_tables_are_what_the_committed_json_gives() -> None:
+    assert (report.RESULTS / f"{report.README_RESULT}.json").is_file()
     assert report.stale() == []
 
 

@@ -7,8 +7,13 @@ import pytest
 
 from benchmarks import decoding, runs
 from benchmarks.guard import Guard
-from benchmarks.runs import STANDARD
+from benchmarks.prompts import Prompt
+from benchmarks.runs import HYBRID, MODEL, SPECULATIVE, STANDARD
+from benchmarks.throughput import measure_throughput
+from decoders.loader import load
+from decoders.modes import Speculative, Standard
 from decoders.profile import Profile
+from decoders.testing import ScriptedDraftSource
 from tests.tiny import build_tiny_model
 
 ROWS = [
@@ -61,15 +66,60 @@ def test_a_run_writes_rows_tables_and_a_picture(folder: Path) -> None:
         assert 1 <= run.steps <= run.tokens <= 8
         assert 0 < run.prefill_seconds <= run.seconds
         assert run.arm != STANDARD or (run.steps, run.proposed) == (run.tokens, 0)
-    assert [(row.rows, row.concurrency) for row in found.throughput] == [
-        ("standard", 1),
-        ("speculative (suffix)", 1),
-        ("standard", 2),
-        ("speculative (suffix)", 2),
+    assert sorted((row.temperature, row.concurrency, row.rows) for row in found.throughput) == [
+        (temperature, width, arm)
+        for temperature in (0.0, 0.8)
+        for width in (1, 2)
+        for arm in (SPECULATIVE, STANDARD)
     ]
-    assert all(row.equal == row.requests == 2 for row in found.throughput)
+    for row in found.throughput:
+        assert row.equal == row.requests == 2
+        assert 1 <= row.steps <= row.tokens
+        assert row.rows != STANDARD or (row.steps, row.proposed) == (row.tokens, 0)
+    assert len({row.tokens for row in found.throughput if row.temperature == 0}) == 1
     assert out.with_suffix(".md").is_file()
     assert out.with_suffix(".svg").is_file()
+
+
+def test_all_our_arms_take_part_in_many_at_once_with_as_many_requests_as_wanted(
+    folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.json"
+    draft = ["--draft-model", str(folder / "model"), "--concurrency", "2", "--requests", "1"]
+    arms = ["--arms", "speculative,hybrid", "--out", str(out)]
+
+    decoding.main(arguments(folder, *draft, *arms))
+
+    found = {row.rows: row for row in runs.read(out).throughput}
+    assert list(found) == [STANDARD, SPECULATIVE, HYBRID, MODEL]
+    assert all(row.equal == row.requests == 1 for row in found.values())
+
+
+def test_draft_tokens_are_summed_over_all_requests(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = Profile({(1, 1): 0.001, (2, 18): 0.001})
+    monkeypatch.setattr("decoders.calibration.measure_model", lambda model: free)
+    loaded = load(str(folder / "model"), dtype="float32", device="cpu", num_slots=2, max_length=64)
+    guard = Guard(lambda: 1.0)
+
+    wrong = ScriptedDraftSource(lambda tokens, count: [0] * count)
+
+    standard, drafted = measure_throughput(
+        loaded,
+        [Prompt("a", "g", ("Hello",)), Prompt("b", "g", ("Hello there",))],
+        {STANDARD: Standard(), SPECULATIVE: Speculative(wrong, 2)},
+        max_tokens=8,
+        temperatures=[0.0],
+        concurrency=[2],
+        rounds=1,
+        guard=guard,
+        done=lambda: None,
+    )
+
+    assert (standard.proposed, standard.accepted, standard.steps) == (0, 0, standard.tokens)
+    assert drafted.proposed > drafted.accepted
+    assert drafted.steps + drafted.accepted == drafted.tokens
 
 
 @pytest.mark.parametrize(

@@ -314,6 +314,36 @@ def test_the_rule_in_the_readme_does_what_the_readme_says() -> None:
     assert policy.rules[-1].id in decision.bans.values()
 
 
+# ---- every page -----------------------------------------------------------------------------------
+
+
+def tables(text: str) -> list[list[str]]:
+    """The first cells of each table, without its head."""
+    found = re.findall(r"(?:^\|.*\n)+", f"{text}\n", re.MULTILINE)
+    return [[row.split("|")[1].strip() for row in rows.splitlines()[2:]] for rows in found]
+
+
+def test_no_module_stands_twice_in_the_architecture_and_no_step() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^(\d+)\. ", page, re.MULTILINE)
+
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    for cells in tables(page):
+        names = [name for cell in cells for name in quoted(cell) or [cell]]
+        assert len(names) > 1
+        assert sorted(names) == sorted(set(names))
+
+
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_row_of_a_table_stands_twice(page: Path) -> None:
+    for rows in re.findall(r"(?:^\|.*\n)+", f"{page.read_text('utf-8')}\n", re.MULTILINE):
+        lines = rows.splitlines()
+        assert sorted(lines) == sorted(set(lines))
+
+
 # ---- extending.md ---------------------------------------------------------------------------------
 
 
