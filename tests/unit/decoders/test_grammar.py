@@ -213,8 +213,6 @@ REFUSED = {
     "if": {"if": {"type": "integer"}, "then": {"minimum": 3}},
     "allOf": {"allOf": [{"type": "integer"}, {"minimum": 3}]},
     "oneOf": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-    "oneOf ": {"oneOf": [CAT | {"type": ["object", "null"]}, DOG | {"type": ["object", "null"]}]},
-    "oneOf  ": {"oneOf": [tagged([{"a": 1}]), tagged([{"a": 1.0}])]},
     "$ref": {"$ref": "https://example.org/schema"},
     "$dynamicRef": {"$dynamicRef": "#a"},
     "$id": {"$id": "https://example.org/schema"},
