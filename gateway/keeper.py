@@ -42,15 +42,18 @@ class PolicyKeeper:
         active: ActivePolicy,
         *,
         vetting: Vetting,
+        obeyable: Callable[[Policy], None],
         changes: ChangeLog,
         versions: Versions,
         telemetry: Telemetry,
         log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """``obeyable`` raises ConfigError for a policy that a backend cannot obey; it runs on the loop."""
         self._path = path
         self._active = active
         self._vetting = vetting
+        self._obeyable = obeyable
         self._changes = changes
         self._versions = versions
         self._telemetry = telemetry
@@ -104,6 +107,7 @@ class PolicyKeeper:
             self._tried = await asyncio.to_thread(files.fingerprint, self._path)
             try:
                 policy = await asyncio.to_thread(self._vetting.vet, self._path)
+                self._obeyable(policy)
                 texts = await asyncio.to_thread(files.read, self._path)
                 # A file may have changed since; what is recorded is what comes into force.
                 folder = Path(policy.path).parent
@@ -129,9 +133,7 @@ class PolicyKeeper:
 
     async def check(self, texts: Mapping[str, str | None]) -> Policy:
         """The policy that `apply` would bring into force. Raises ConfigError."""
-        return await asyncio.to_thread(
-            self._vetting.vet_texts, self._path, await self._whole(texts)
-        )
+        return await self._fit(await self._whole(texts))
 
     async def apply(
         self,
@@ -152,7 +154,7 @@ class PolicyKeeper:
             self._expect(replaces)
             await self._refuse_unseen()
             whole = await self._whole(texts)
-            policy = await asyncio.to_thread(self._vetting.vet_texts, self._path, whole)
+            policy = await self._fit(whole)
             before = await asyncio.to_thread(files.read, self._path)
             try:
                 await asyncio.to_thread(files.write, self._path, whole)
@@ -185,6 +187,11 @@ class PolicyKeeper:
             raise Conflict("That version was kept under another file name; apply its text instead.")
         texts = {role: version.files.get(path.name, "") for role, path in roles.items()}
         return await self.apply(texts, replaces=replaces, by=by, source="rollback")
+
+    async def _fit(self, texts: Mapping[str, str]) -> Policy:
+        policy = await asyncio.to_thread(self._vetting.vet_texts, self._path, texts)
+        self._obeyable(policy)
+        return policy
 
     def _expect(self, replaces: str) -> None:
         current = self._active.current

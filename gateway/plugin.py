@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
@@ -162,6 +163,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             config.policy,
             active,
             vetting=vetting,
+            obeyable=partial(check, backends=backends),
             changes=audit,
             versions=reader,
             telemetry=telemetry,

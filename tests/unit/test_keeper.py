@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.record import PolicyChange
-from gateway.errors import AuditUnavailable, ConfigError, Conflict, NotFound, PreconditionFailed
+from gateway.errors import (
+    AuditUnavailable,
+    ConfigError,
+    Conflict,
+    NotFound,
+    PreconditionFailed,
+    Problem,
+)
 from gateway.keeper import PolicyKeeper
 from gateway.log import build_log
 from gateway.routing import files
 from gateway.routing.active import ActivePolicy
+from gateway.routing.policy import Policy
 from gateway.routing.vetting import Vetting
 from gateway.telemetry import Telemetry
 from gateway.types import ChatRequest, Signals
@@ -56,6 +64,7 @@ class House:
             self.path = folder
             for name, content in files.items():
                 (folder / name).write_text(content)
+        self.unknown = ""
         self.changes = Changes()
         self.telemetry = Telemetry()
         vetting = Vetting(backends=(), classify=_never)
@@ -64,12 +73,17 @@ class House:
             self.path,
             self.active,
             vetting=vetting,
+            obeyable=self.obey,
             changes=self.changes,
             versions=self.changes,
             telemetry=self.telemetry,
             log=build_log("critical"),
             clock=lambda: 7.0,
         )
+
+    def obey(self, policy: Policy) -> None:
+        if policy.default.draft is not None and policy.default.draft.source == self.unknown:
+            raise ConfigError([Problem("there is no draft model", path=policy.path)])
 
     @property
     def name(self) -> str:
@@ -168,6 +182,21 @@ async def test_a_statement_that_is_not_true_keeps_the_last_good_one(house: House
     assert "house_proof.yaml: the statement 'nothing is fast' is not true" in str(
         house.active.warning
     )
+
+
+async def test_what_no_backend_can_obey_never_comes_into_force(house: House) -> None:
+    house.unknown = "suffix"
+    new = text("two", "speculative")
+    for attempt in (
+        house.keeper.check({"policy": new}),
+        house.keeper.apply({"policy": new}, replaces=house.hash, by="ann"),
+    ):
+        with pytest.raises(ConfigError, match="no draft model"):
+            await attempt
+    house.path.write_text(new)
+    assert not await house.keeper.reload("file")
+    assert house.name == "one"
+    assert "no draft model" in str(house.active.warning)
 
 
 async def test_what_cannot_be_recorded_does_not_come_into_force(house: House) -> None:
