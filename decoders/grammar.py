@@ -6,7 +6,6 @@ engine's. Knows nothing of models or of the loop.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Collection, Sequence
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from decoders.constraints import ConstraintError, GrammarError
-from decoders.json_schema import checked
+from decoders.json_schema import check_text, checked, parse_json
 from decoders.pattern import check_pattern
 
 if TYPE_CHECKING:
@@ -89,6 +88,7 @@ class GrammarCompiler:
             raise GrammarError(
                 f"has {len(grammar.source)} characters; the limit is {MAX_SOURCE_CHARACTERS}"
             )
+        check_text(grammar.source)
         compiler = self._ready()
         try:
             compiled = _compile(compiler, grammar)
@@ -178,10 +178,7 @@ def _compile(compiler: xgrammar.GrammarCompiler, grammar: Grammar) -> xgrammar.C
 
 def _alternatives(source: str) -> str:
     """EBNF of a JSON array of texts."""
-    try:
-        texts = json.loads(source)
-    except (ValueError, RecursionError) as error:
-        raise GrammarError(f"is not JSON: {error}") from None
+    texts = parse_json(source)
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         raise GrammarError("must be a list of texts, and not empty")
     return "root ::= " + " | ".join(f'"{_escaped(text)}"' for text in texts)

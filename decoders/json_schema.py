@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NoReturn
 
 from decoders.constraints import GrammarError, UnsupportedGrammar
@@ -83,14 +84,32 @@ def calls_schema(functions: Sequence[tuple[str, str]]) -> str:
     return json.dumps({"anyOf": calls, "$defs": definitions}, ensure_ascii=False)
 
 
+def parse_json(source: str) -> Any:
+    """What the JSON says. Raises GrammarError for what is none or is not text throughout."""
+    try:
+        value = json.loads(source)
+        written = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"is not JSON: {error}") from None
+    # Escapes can spell what the source itself could not hold.
+    check_text(written)
+    return value
+
+
+def check_text(text: str) -> None:
+    """Raise GrammarError for half of a surrogate pair, which no answer can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        raise GrammarError(f"has half of a surrogate pair, {half}; remove it") from None
+
+
 class _Reading:
     """One pass over a schema, which is to stand at the pointer ``place`` of a larger one."""
 
     def __init__(self, source: str, place: str) -> None:
-        try:
-            self._root = json.loads(source)
-        except (ValueError, RecursionError) as error:
-            raise GrammarError(f"is not JSON: {error}") from None
+        self._root = parse_json(source)
         self._place = place
         self._num_properties = 0
         self._num_patterns = 0
@@ -313,14 +332,26 @@ def _disjoint(a: Schema, b: Schema) -> bool:
 
 
 def _constants(schema: Schema) -> dict[str, list[str]]:
-    """The values of required properties that have only some, spelled as JSON."""
-    found = {}
+    """The values of required properties that have only some; none where not all is an object."""
+    found: dict[str, list[str]] = {}
+    if schema.get("type") not in ("object", ["object"]):
+        return found
     for name in schema.get("required", []):
         prop = schema.get("properties", {}).get(name, {})
         if isinstance(prop, dict) and ("const" in prop or "enum" in prop):
             values = [prop["const"]] if "const" in prop else prop["enum"]
-            found[name] = [json.dumps(value, sort_keys=True) for value in values]
+            found[name] = [_canonical(value) for value in values]
     return found
+
+
+def _canonical(value: Any) -> str:
+    """One spelling for what JSON Schema holds equal: 1 and 1.0 are one value, true is another."""
+    return json.dumps(json.loads(json.dumps(value), parse_float=_number), sort_keys=True)
+
+
+def _number(text: str) -> int | float:
+    exact = Decimal(text)
+    return int(exact) if exact == int(exact) else float(text)
 
 
 def _only(core: Schema, known: set[str], at: str) -> None:

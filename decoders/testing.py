@@ -80,8 +80,10 @@ class CharacterTokenizer:
         """One id per character."""
         return [self._alphabet.index(character) for character in text]
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """All contents, one after the other."""
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """All contents, one after the other; no tools."""
         return self.encode("".join(str(message["content"]) for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:

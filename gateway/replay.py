@@ -181,6 +181,7 @@ def _request(record: DecisionRecord, headers: _Headers) -> ChatRequest:
     return ChatRequest(
         model=record.request.model,
         n=record.request.n,
+        best_of=record.request.best_of,
         stream=record.request.stream,
         has_tools=record.request.has_tools,
         response_format=record.request.response_format,

@@ -295,6 +295,8 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     logprob: float | None
     """None for the first token of an echoed prompt, which follows nothing."""
     token_bytes: bytes
+    num_characters: int
+    """Those of the text that begin in this token; none for a special one, whatever its name."""
     top: tuple[TokenLogprob, ...] = ()
 
 

@@ -77,8 +77,12 @@ class Tokenizer(Protocol):
         """Token ids of plain text, with the special tokens that the model expects around it."""
         ...
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Token ids of a conversation, up to where the assistant's answer begins.
+
+        ``tools`` are functions as chat templates expect them, for a template that shows them.
 
         Raises ParameterError when the model's chat template refuses the messages.
         """

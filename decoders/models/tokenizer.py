@@ -21,6 +21,7 @@ class HFTokenizer:
     ) -> None:
         self._tokenizer = tokenizer
         self.eos_ids = _eos_ids(tokenizer, generation_config)
+        self.special_ids = _special_ids(tokenizer)
         self.vocab_size = max(tokenizer.get_vocab().values()) + 1
         self._byte_of = _byte_alphabet() if _is_byte_level(tokenizer) else None
 
@@ -92,8 +93,15 @@ class HFTokenizer:
 
     def vocabulary(self, size: int) -> list[bytes]:
         """What each token id below ``size`` adds to an answer; nothing for special tokens."""
-        special = set(self._tokenizer.all_special_ids) | self.eos_ids
+        special = self.special_ids | self.eos_ids
         return [b"" if i in special else self.token_bytes(i) for i in range(size)]
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Token ids that `decode` leaves out."""
+    added = tokenizer.added_tokens_decoder.items()
+    special = {token_id for token_id, token in added if token.special}
+    return frozenset(special.union(tokenizer.all_special_ids))
 
 
 _TOOLS = re.compile(r"\btools\b")

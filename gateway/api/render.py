@@ -267,7 +267,7 @@ def _completion_logprobs(logprobs: Sequence[TokenLogprob], offset: int) -> Event
     offsets = []
     for token in logprobs:
         offsets.append(offset)
-        offset += len(token.token)
+        offset += token.num_characters
     return {
         "tokens": [token.token for token in logprobs],
         "token_logprobs": [token.logprob for token in logprobs],

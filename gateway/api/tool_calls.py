@@ -6,6 +6,7 @@ to; here it is only taken apart. Cut short, it gives as much of the call as ther
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from gateway.reply import Receipt
 from gateway.types import Chunk, FinishReason
 
 _HEAD = re.compile(r'\{"name": "([^"]*)", "arguments": ')
+# Numbers are only passed over: a long one is no error.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -36,7 +39,16 @@ def read_call(text: str, finish_reason: FinishReason | None) -> Call | None:
         return None
     rest = text[head.end() :]
     cut_short = finish_reason not in (None, FinishReason.TOOL_CALLS)
-    return Call(head[1], rest if cut_short else rest[:-1])
+    return Call(head[1], rest if cut_short and not _closed(rest) else rest[:-1])
+
+
+def _closed(rest: str) -> bool:
+    """Whether the call is whole: after its arguments comes the brace that closes it."""
+    try:
+        _, end = _DECODER.raw_decode(rest)
+    except (ValueError, RecursionError):
+        return False
+    return rest[end:] == "}"
 
 
 class ToolCallRendering(ChatRendering):

@@ -292,7 +292,7 @@ def _logprobs(token: str, sampling: Sampling) -> tuple[TokenLogprob, ...] | None
     """A script is certain of every token: probability 1."""
     if sampling.logprobs is None:
         return None
-    certain = TokenLogprob(token, 0.0, token.encode())
+    certain = TokenLogprob(token, 0.0, token.encode(), len(token))
     top = (certain,) if sampling.logprobs else ()
     return (msgspec.structs.replace(certain, top=top),)
 

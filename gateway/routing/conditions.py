@@ -165,7 +165,7 @@ def _n(_: str, wanted: int | CountRange) -> Test:
     low, high = (wanted, wanted) if isinstance(wanted, int) else (wanted.min, wanted.max)
 
     def test(facts: Facts) -> Verdict:
-        n = facts.request.n
+        n = facts.request.num_answers
         return low <= n and (high is None or n <= high), f"n {n}"
 
     return test

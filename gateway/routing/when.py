@@ -153,7 +153,9 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
     stream: Annotated[bool | None, described("the answer is streamed", True)] = None
     n: Annotated[
         Count | CountRange | None,
-        described("the number of choices asked for", 1, {"min": 2, "max": 4}),
+        described(
+            "the number of answers decoded: `best_of`, or `n` without it", 1, {"min": 2, "max": 4}
+        ),
     ] = None
     caller: Annotated[OneOf | None, described("who asks, by API key", {"is": "ann"})] = None
     team: Annotated[

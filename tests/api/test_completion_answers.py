@@ -161,7 +161,7 @@ def test_the_best_answer_may_be_echoed_with_its_logprobs(
 
 
 def test_more_answers_than_there_is_room_for_are_refused(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.RateLimitError):
+    with pytest.raises(openai.BadRequestError, match=r"'best_of' is 20.* room for 8 answers"):
         complete(client, "ab", best_of=20)
 
 
@@ -203,6 +203,7 @@ def test_an_end_of_sequence_can_be_ignored(client: openai.OpenAI, mode: str) -> 
     assert (ignored.choices[0].text, ignored.choices[0].finish_reason) == ("", "length")
     assert ignored.usage.completion_tokens == 5
     assert len(ignored.choices[0].logprobs.tokens) == 5
+    assert ignored.choices[0].logprobs.text_offset == [0] * 5
 
 
 def test_the_chat_endpoint_knows_them_too(client: openai.OpenAI) -> None:

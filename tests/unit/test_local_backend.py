@@ -210,9 +210,16 @@ async def test_choices_are_counted_together_and_told_apart(backend):
 
 
 async def test_more_choices_than_there_is_room_for_are_refused_whole(backend):
-    with pytest.raises(QueueFull) as caught:
+    with pytest.raises(InvalidRequest, match="room for 3 answers") as never:
         await run(backend, decide(Mode.STANDARD), n=4)
+    request = ChatRequest("m", prompt="go", n=2)
+    job = Job("r", request, decide(Mode.STANDARD), Sampling(), await backend.prepare(request))
+    running = await backend.generate(job)
+    with pytest.raises(QueueFull) as caught:
+        await run(backend, decide(Mode.STANDARD), n=3)
+    await running.aclose()
 
+    assert never.value.param == "n"
     assert caught.value.retry_after >= 1
     assert (backend.status.running, backend.status.queued) == (0, 0)
 

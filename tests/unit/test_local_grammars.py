@@ -1,6 +1,8 @@
 """Grammars of requests made ready, and how tools are put to a model; no model is loaded."""
 
+import asyncio
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from decoders.grammar import GrammarCompiler
 from gateway.backends.local import grammars
 from gateway.backends.local.grammars import Grammars, described, shown
-from gateway.errors import InvalidRequest, UnsupportedParameter
+from gateway.errors import InvalidRequest, QueueFull, Unavailable, UnsupportedParameter
 from gateway.types import ChatRequest, Grammar, Tool
 
 END = 256
@@ -73,29 +75,73 @@ async def test_only_the_tools_that_may_be_called_are_looked_at() -> None:
     assert "'minProperties'" in caught.value.message
 
 
-async def test_a_grammar_that_takes_too_long_is_refused_and_does_not_block_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    release, compile_it = threading.Event(), GrammarCompiler.compile
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until it is set, the grammar ``slow`` does not get done."""
+    event, compile_it = threading.Event(), GrammarCompiler.compile
 
     def slow(self: GrammarCompiler, grammar: Any) -> Any:
         if grammar.source == "slow":
-            release.wait(10)
+            event.wait(10)
         return compile_it(self, grammar)
 
     monkeypatch.setattr(GrammarCompiler, "compile", slow)
+    yield event
+    event.set()
+
+
+async def test_a_grammar_that_takes_too_long_is_refused_and_one_behind_it_may_try_again(
+    monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
     ready = Grammars(loaded())
     await ready.compile(request("regex", "warm"))  # imports the library
-    monkeypatch.setattr(grammars, "COMPILE_SECONDS", 0.2)
+    monkeypatch.setattr(grammars, "COMPILE_SECONDS", 0.5)
 
-    with pytest.raises(InvalidRequest, match="took longer") as caught:
-        await ready.compile(request("regex", "slow"))
-    monkeypatch.setattr(grammars, "COMPILE_SECONDS", 10)
-    assert takes(await ready.compile(request("regex", "fast")), "fast")
+    sources = ["slow"] * grammars._THREADS + ["fast"]
+    *slow, behind = await asyncio.gather(
+        *(ready.compile(request("regex", source)) for source in sources), return_exceptions=True
+    )
     release.set()
+    monkeypatch.setattr(grammars, "COMPILE_SECONDS", 10)
+    again = await ready.compile(request("regex", "fast"))
     ready.close()
 
-    assert caught.value.param == "response_format"
+    for error in slow:
+        assert isinstance(error, InvalidRequest)
+        assert "took longer" in error.message
+        assert error.param == "response_format"
+    assert isinstance(behind, QueueFull)
+    assert behind.retry_after == 1
+    assert takes(again, "fast")
+
+
+async def test_one_slow_grammar_does_not_block_the_next(release: threading.Event) -> None:
+    ready = Grammars(loaded())
+    slow = asyncio.create_task(ready.compile(request("regex", "slow")))
+    await asyncio.sleep(0)
+
+    assert takes(await ready.compile(request("regex", "fast")), "fast")
+    assert not slow.done()
+    release.set()
+    await slow
+    ready.close()
+
+
+async def test_after_the_end_grammars_are_unavailable(release: threading.Event) -> None:
+    ready = Grammars(loaded())
+    held = [
+        asyncio.create_task(ready.compile(request("regex", "slow")))
+        for _ in range(grammars._THREADS + 1)
+    ]
+    await asyncio.sleep(0)
+    ready.close()
+
+    with pytest.raises(Unavailable):
+        await held[-1]
+    with pytest.raises(Unavailable):
+        await ready.compile(request("regex", "a"))
+    release.set()
+    await asyncio.gather(*held[:-1])
 
 
 async def test_a_model_without_an_end_cannot_be_held_to_a_form() -> None:

@@ -90,6 +90,8 @@ def test_conditions_side_by_side_must_all_hold() -> None:
     when = "stream: true\nn: 2"
 
     assert verdict(when, stream=True, n=2) == (True, "stream true and n 2")
+    assert verdict(when, stream=True, n=1, best_of=2) == (True, "stream true and n 2")
+    assert verdict(when, stream=True, n=2, best_of=20) == (False, "n 20")
     assert verdict(when, stream=True, n=1) == (False, "n 1")
     assert verdict(when, stream=False, n=2) == (False, "stream false")
 

@@ -77,6 +77,15 @@ def test_requests_that_change_are_counted_by_domain_and_caller() -> None:
     assert report.unknown == ()
 
 
+def test_the_answers_of_best_of_count_as_they_did_when_they_were_decoded() -> None:
+    rule = "  - {id: many, when: {n: {min: 5}}, decide: {mode: speculative}}\n"
+    record = logged(1, {"legal": 0.9})
+    request = msgspec.structs.replace(record.request, best_of=5)
+    report = replay(parse(OLD + rule), entries(msgspec.structs.replace(record, request=request)))
+
+    assert [each.new_rule for each in report.changed] == ["many"]
+
+
 def test_what_text_would_settle_is_not_guessed() -> None:
     report = replay(
         parse(OLD + TEXT_BAN),

@@ -116,6 +116,7 @@ class LocalBackend:
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
+        self._max_answers = num_slots + max_queue
         self._closed = False
         self.models: Sequence[ModelInfo] = (
             ModelInfo(self._served_name, self._loaded.created, self._loaded.model.max_length),
@@ -139,6 +140,13 @@ class LocalBackend:
 
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Render the chat template, tokenize and compile the grammar, off the event loop."""
+        if request.num_answers > self._max_answers:
+            param = "n" if request.best_of is None else "best_of"
+            raise InvalidRequest(
+                f"{param!r} is {request.num_answers}; this server has room for "
+                f"{self._max_answers} answers at once.",
+                param=param,
+            )
         token_ids = await asyncio.to_thread(self._encode, request)
         return Prompt(len(token_ids), token_ids, await self._grammars.compile(request))
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from decoders.loader import LoadedModel
 from decoders.params import FinishReason as RowFinishReason
 from decoders.request import Ticket
@@ -161,19 +163,21 @@ class LocalGeneration:
         ticket = self.tickets[choice]
         if not ticket.scores_prompt:
             return ()
-        first = self._loaded.tokenizer.token_bytes(ticket.sequence.token_ids[0])
+        first = self._token(ticket.sequence.token_ids[0], None)
         following = (self._logprob(entry) for entry in ticket.prompt_logprobs)
-        return (TokenLogprob(first.decode(errors="replace"), None, first), *following)
+        return (first, *following)
 
     def _logprob(self, entry: RowLogprob) -> TokenLogprob:
-        return TokenLogprob(
-            *self._token(entry.token_id, entry.logprob),
-            top=tuple(TokenLogprob(*self._token(*likely)) for likely in entry.top),
-        )
+        top = tuple(self._token(*likely) for likely in entry.top)
+        return msgspec.structs.replace(self._token(entry.token_id, entry.logprob), top=top)
 
-    def _token(self, token_id: int, logprob: float) -> tuple[str, float, bytes]:
-        raw = self._loaded.tokenizer.token_bytes(token_id)
-        return raw.decode(errors="replace"), logprob, raw
+    def _token(self, token_id: int, logprob: float | None) -> TokenLogprob:
+        tokenizer = self._loaded.tokenizer
+        raw = tokenizer.token_bytes(token_id)
+        shown = b"" if token_id in tokenizer.special_ids else raw
+        # The bytes that go on with a character are those that are 10xxxxxx.
+        begun = sum(byte & 0xC0 != 0x80 for byte in shown)
+        return TokenLogprob(raw.decode(errors="replace"), logprob, raw, begun)
 
 
 def _verifier_class(tickets: Sequence[Ticket]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,11 @@ from decoders.constraints import GrammarError, UnsupportedGrammar
 from decoders.grammar import CompiledGrammar, Grammar, GrammarCompiler, GrammarKind
 from decoders.json_schema import calls_schema
 from decoders.loader import LoadedModel
-from gateway.errors import InvalidRequest, UnsupportedParameter
+from gateway.errors import InvalidRequest, QueueFull, Unavailable, UnsupportedParameter
 from gateway.types import ChatRequest, Tool
 
 COMPILE_SECONDS = 10.0
-"""A grammar that takes longer is refused."""
+"""A grammar that takes longer, or that has not been begun by then, is refused."""
 _THREADS = 2
 
 
@@ -35,19 +36,33 @@ class Grammars:
     async def compile(self, request: ChatRequest) -> CompiledGrammar | None:
         """What holds the answer to its form; None for free text.
 
-        Raises InvalidRequest, or UnsupportedParameter for what cannot be enforced exactly.
+        Raises InvalidRequest, or UnsupportedParameter for what cannot be enforced exactly;
+        QueueFull when others' grammars keep it from being begun, Unavailable after `close`.
         """
         if request.grammar is None and not request.called:
             return None
         param = "tools" if request.grammar is None else request.grammar.param
-        work = asyncio.get_running_loop().run_in_executor(self._pool, self._compile, request)
         try:
-            return await asyncio.wait_for(work, COMPILE_SECONDS)
+            work = self._pool.submit(self._compile, request)
+        except RuntimeError:  # the pool is shut down
+            raise Unavailable("The engine is shutting down.", retry_after=5) from None
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(work), COMPILE_SECONDS)
         except TimeoutError:
+            if work.cancel():  # no thread had begun it
+                raise QueueFull(
+                    "Other requests' grammars are still being prepared; try again.",
+                    retry_after=math.ceil(COMPILE_SECONDS),
+                ) from None
             raise InvalidRequest(
                 f"{param!r} took longer than {COMPILE_SECONDS:g} seconds to prepare; make it smaller.",
                 param=param,
             ) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Unavailable("The engine is shutting down.", retry_after=5) from None
 
     def close(self) -> None:
         """Take no more work."""

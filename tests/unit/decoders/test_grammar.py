@@ -167,6 +167,32 @@ def test_the_spelling_of_a_known_format_is_enforced(format, wrong):
         assert text is None or isinstance(json.loads(text), str)
 
 
+def tagged(values):
+    return {"type": "object", "properties": {"tag": {"enum": values}}, "required": ["tag"]}
+
+
+def nullable(schema):
+    return {**schema, "type": ["object", "null"]}
+
+
+ONE_OF_THAT_MAY_OVERLAP = {
+    "null fits both": [nullable(CAT), nullable(DOG)],
+    "one number": [tagged([1]), tagged([1.0])],
+    "one number further down": [tagged([{"a": [1]}]), tagged(["b", {"a": [1.0]}])],
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_THAT_MAY_OVERLAP)
+def test_one_of_is_refused_where_a_value_fits_both(name):
+    with pytest.raises(UnsupportedGrammar, match="may overlap"):
+        compiled({"oneOf": ONE_OF_THAT_MAY_OVERLAP[name]})
+
+
+def test_true_and_1_are_different_constants():
+    assert takes(compiled({"oneOf": [tagged([1]), tagged([True])]}), '{"tag": true}')
+    assert takes(compiled({"oneOf": [tagged(["1", 0]), tagged([1, False])]}), '{"tag": 0}')
+
+
 REFUSED = {
     "uniqueItems": {"type": "array", "uniqueItems": True},
     "contains": {"type": "array", "contains": {"type": "integer"}},
@@ -252,6 +278,28 @@ def test_any_other_keyword_is_refused_by_name(keyword, nested):
 def test_what_is_no_schema_or_too_large_is_refused_with_a_reason(schema, says):
     with pytest.raises(GrammarError, match=says):
         compiled(schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (GrammarKind.JSON_SCHEMA, r'{"const": "\ud800"}'),
+        (GrammarKind.JSON_SCHEMA, r'{"type": "object", "properties": {"\udc00": {"x": 1}}}'),
+        (GrammarKind.JSON_SCHEMA, '{"const": "\ud800"}'),
+        (GrammarKind.CHOICE, r'["a", "\ud800"]'),
+        (GrammarKind.REGEX, "a\ud800"),
+        (GrammarKind.EBNF, 'root ::= "\ud800"'),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(kind, source):
+    with pytest.raises(GrammarError, match=r"half of a surrogate pair, '\\ud[8c]00'") as caught:
+        COMPILER.compile(Grammar(kind, source))
+    str(caught.value).encode()
+
+
+def test_half_of_a_surrogate_pair_is_refused_in_the_parameters_of_a_function():
+    with pytest.raises(GrammarError, match="half of a surrogate pair"):
+        calls_schema([("f", r'{"type": "object", "properties": {"a": {"const": "\ud800"}}}')])
 
 
 @pytest.mark.parametrize(
