@@ -16,13 +16,14 @@ from torch import Tensor
 
 from decoders.acceptance import DraftKind
 from decoders.cost import Cost, Ruling, Why
-from decoders.draft import NO_DRAFT, Draft, OneHot
+from decoders.draft import NO_DRAFT, Dense, Draft
 from decoders.drafts.base import DraftRequest, DraftSource, PricedDraftSource
 from decoders.gates import GateContext
 from decoders.offer import Offer
 from decoders.price import Price
 from decoders.request import Ticket
 from decoders.sampling import process
+from decoders.verifiers.base import wants_law
 from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ class Drafter:
             ticket.noise,
             _scope(ticket),
             process=partial(_process, ticket, self._vocab_size),
+            wants_law=wants_law(ticket.request.verifier),
         )
         context = GateContext(sequence.num_output_tokens, ticket.last_scores)
         price = None
@@ -197,20 +199,21 @@ def _gated(wish: _Wish, draft: Draft) -> _Proposal:
         reads_on = wish.price is not None and wish.price.num_behind > 1
         return _Proposal(NO_DRAFT, Why.BEHIND) if reads_on else _NO_MATCH
     admitted = wish.ticket.request.mode.admit(draft, wish.context)
-    possible = _possible(wish.ticket, admitted)
+    possible = _possible(wish, admitted)
     if len(possible) < len(admitted):
         return _Proposal(possible, Why.CONSTRAINT)
     return _Proposal(possible, Why.GATE if len(admitted) < len(draft) else None)
 
 
-def _possible(ticket: Ticket, draft: Draft) -> Draft:
+def _possible(wish: _Wish, draft: Draft) -> Draft:
     """What the constraint lets stand of a draft that is judged as given; the rest would be rejected.
 
-    A drawn one stays whole: cut for its tokens it would no longer have its law.
+    One that is judged by its law stays whole: cut for its tokens it would no longer have that law.
     """
-    if ticket.constraint is None or not isinstance(draft.law, OneHot):
+    constraint = wish.ticket.constraint
+    if constraint is None or (wish.request.wants_law and isinstance(draft.law, Dense)):
         return draft
-    return draft.first(ticket.constraint.count_allowed(draft.token_ids))
+    return draft.select(constraint.count_allowed(draft.token_ids)).one_hot()
 
 
 def _drafted(share: Share, proposals: Mapping[int, _Proposal], ruling: Ruling) -> Share:

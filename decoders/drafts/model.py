@@ -51,7 +51,7 @@ class _Line:
     """How many to draw."""
     drawn: list[int] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
-    """[1, vocab] for each drawn token: what it was drawn from."""
+    """[1, vocab] for each drawn token: what it was drawn from; empty where nobody asks."""
 
     @property
     def num_unread(self) -> int:
@@ -71,15 +71,21 @@ class _Line:
             return
         position = self.request.position + len(self.drawn)
         self.drawn.append(self.request.noise.choose(scores, position)[0])
-        self.scores.append(scores)
+        if self.states_law:
+            self.scores.append(scores)
+
+    @property
+    def states_law(self) -> bool:
+        """Whether the draft says what it was drawn from."""
+        # At temperature 0 nothing was drawn, and a point mass says no more than the token itself.
+        return self.request.wants_law and not isinstance(self.request.noise, Greedy)
 
     def draft(self, source: str) -> Draft:
-        """What has been drawn, with the numbers that it was drawn from."""
-        noise = self.request.noise
-        # At temperature 0 nothing was drawn, and a point mass says no more than the token itself.
-        if not self.drawn or isinstance(noise, Greedy):
+        """What has been drawn, with the numbers that it was drawn from where they are wanted."""
+        if not self.scores:
             return Draft(tuple(self.drawn), source, OneHot())
-        return Draft(tuple(self.drawn), source, Dense(noise.law(torch.cat(self.scores))))
+        law = Dense(self.request.noise.law(torch.cat(self.scores)))
+        return Draft(tuple(self.drawn), source, law)
 
 
 class ModelDraftSource:

@@ -1,6 +1,7 @@
 """The draft model's own cache: whatever is accepted, drafts are those of a fresh pass."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from decoders.price import Price
 from decoders.profile import Profile
 from decoders.request import Request
 from decoders.sampling import process
-from decoders.testing import TableModel
+from decoders.testing import SampledDraftSource, ScriptedConstraint, TableModel
+from decoders.verifiers.coupled import CoupledVerifier
 from decoders.verifiers.rejection import RejectionVerifier
 from tests.decoding import ALPHABET, choosing, drain, make_engine, make_request
 
@@ -170,6 +172,14 @@ def test_the_law_is_what_was_drawn_from_and_one_hot_where_nothing_was():
     assert isinstance(fresh(tokens).law, OneHot)
 
 
+def test_the_law_is_not_worked_out_where_no_verifier_looks_at_it():
+    request = DraftRequest(0, [0, 1, 2], 3, 0, GumbelNoise(3), wants_law=False)
+    (draft,) = ModelDraftSource(table()).propose([request])
+
+    assert draft.token_ids == fresh([0, 1, 2], noise=GumbelNoise(3)).token_ids
+    assert isinstance(draft.law, OneHot)
+
+
 def test_it_draws_what_the_target_will_choose_where_both_agree():
     """The same noise at the same positions: every token of a draft by the target itself stands."""
     for seed in range(5):
@@ -280,6 +290,20 @@ def test_only_a_source_that_computes_has_a_price():
     assert source.price(DraftRequest(0, [0, 1, 2], 3)) == Price(Profile({(1, 1): 0.25}), 3, 2)
     ask(source, [0, 1])
     assert source.price(DraftRequest(0, [0, 1, 2], 3)).num_behind == 1
+
+
+@pytest.mark.parametrize(("verifier", "cut"), [(CoupledVerifier, True), (RejectionVerifier, False)])
+def test_a_drawn_draft_is_cut_by_the_constraint_where_no_law_is_wanted(verifier, cut):
+    mode = Speculative(SampledDraftSource(choosing), 4)
+    request = replace(
+        make_request(mode=mode, verifier=verifier()),
+        constraint=ScriptedConstraint(lambda output: {len(output) % 3}, VOCAB),
+    )
+    row = make_engine().generate(request)
+
+    assert row.stats.num_draft_tokens
+    assert ("constraint" in row.stats.why_k) == cut
+    assert (row.stats.num_draft_tokens == row.stats.num_accepted_tokens) == cut
 
 
 def test_free_and_priced_drafts_share_a_step():
