@@ -16,7 +16,7 @@ from torch import Tensor
 from decoders.draft import NO_DRAFT, Dense, Draft, OneHot
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import LanguageModel, Row
-from decoders.noise import Greedy
+from decoders.noise import NO_TOKEN, Draw, Greedy, choose
 from decoders.price import FREE, Price
 from decoders.profile import Profile
 
@@ -63,14 +63,16 @@ class _Line:
         """Whether another token is wanted."""
         return len(self.drawn) < self.num_tokens
 
-    def draw(self, logits: Tensor) -> None:
-        """The next token from ``logits`` [1, vocab], or the end of the draft where there is none."""
-        scores = self.request.process(logits, self.drawn)
-        if not bool(scores.max() > -torch.inf):  # all is forbidden, or not a number
+    def next_draw(self) -> Draw:
+        """The choice of its next token."""
+        return Draw(self.request.noise, self.request.position + len(self.drawn), 1)
+
+    def go_on(self, token_id: int, scores: Tensor) -> None:
+        """Take a token that was drawn from ``scores`` [1, vocab]; NO_TOKEN ends the draft."""
+        if token_id == NO_TOKEN:
             self.num_tokens = len(self.drawn)
             return
-        position = self.request.position + len(self.drawn)
-        self.drawn.append(self.request.noise.choose(scores, position)[0])
+        self.drawn.append(token_id)
         if self.states_law:
             self.scores.append(scores)
 
@@ -194,17 +196,24 @@ class ModelDraftSource:
             for line, token_ids in parts
         ]
         logits = self._model.forward(rows)
-        at = 0
-        for (line, token_ids), row in zip(parts, rows, strict=True):
+        for line, token_ids in parts:
             line.memory.token_ids.extend(token_ids)
-            if row.num_logits:
-                self._draw(line, logits[at : at + 1])
-                at += 1
+        drawing = [line for (line, _), row in zip(parts, rows, strict=True) if row.num_logits]
+        if drawing:
+            self._draw(drawing, logits)
 
-    def _draw(self, line: _Line, logits: Tensor) -> None:
-        line.draw(logits)
-        if bool(logits.isnan().any()):
-            # What is no number in a slot reaches through every mask, so it must not stay.
-            self._model.reset(line.memory.slot)
-            line.memory.token_ids.clear()
-            line.memory.num_settled = 0
+    def _draw(self, lines: Sequence[_Line], logits: Tensor) -> None:
+        """The next token of each line, from its row of ``logits`` [n, vocab]: one choice for all."""
+        own = logits.split(1)
+        scores = [
+            line.request.process(part, line.drawn) for line, part in zip(lines, own, strict=True)
+        ]
+        chosen = choose(torch.cat(scores), [line.next_draw() for line in lines])
+        for line, (token_id,), row, part in zip(lines, chosen, scores, own, strict=True):
+            line.go_on(token_id, row)
+            # NO_TOKEN says too that all is forbidden, which is no fault of the slot's.
+            if token_id == NO_TOKEN and bool(part.isnan().any()):
+                # What is no number in a slot reaches through every mask, so it must not stay.
+                self._model.reset(line.memory.slot)
+                line.memory.token_ids.clear()
+                line.memory.num_settled = 0

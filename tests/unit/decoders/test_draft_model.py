@@ -16,7 +16,7 @@ from decoders.gates import EntropyGate, StandardFirst
 from decoders.loader import load
 from decoders.models.base import Row
 from decoders.modes import Hybrid, Speculative, Standard
-from decoders.noise import Greedy, GumbelNoise
+from decoders.noise import Greedy, GumbelNoise, choose
 from decoders.params import SamplingParams
 from decoders.price import Price
 from decoders.profile import Profile
@@ -105,6 +105,34 @@ def test_rows_are_drawn_together_and_alike_alone():
     assert [draft.token_ids for draft in drafts] == [
         fresh(row, 2 + i).token_ids for i, row in enumerate(rows)
     ]
+
+
+def test_a_pass_draws_for_all_of_its_rows_by_one_choice(monkeypatch):
+    passes = []
+
+    def counted(scores, draws):
+        passes.append(len(draws))
+        return choose(scores, draws)
+
+    monkeypatch.setattr("decoders.drafts.model.choose", counted)
+    noises = [GumbelNoise(1), Greedy(), GumbelNoise(2)]
+    requests = [DraftRequest(i, [i, 1], 1 + i, 0, noise) for i, noise in enumerate(noises)]
+    ModelDraftSource(table()).propose(requests)
+
+    assert passes == [3, 2, 1]
+
+
+def test_one_row_that_may_say_nothing_ends_its_own_draft_alone():
+    """Not even with its slot: that holds nothing wrong."""
+    model = table()
+    source = ModelDraftSource(model)
+    mute = DraftRequest(
+        0, [0, 1], 3, 0, GumbelNoise(1), process=lambda logits, _: logits - torch.inf
+    )
+    drafts = source.propose([mute, DraftRequest(1, [2, 1], 3, 0, GumbelNoise(2))])
+
+    assert [len(draft) for draft in drafts] == [0, 3]
+    assert source.price(mute).num_behind == 1
 
 
 def test_a_long_prompt_is_read_in_pieces_and_stalls_nobody():
