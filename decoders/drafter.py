@@ -20,7 +20,7 @@ from decoders.draft import NO_DRAFT, Dense, Draft
 from decoders.drafts.base import DraftRequest, DraftSource, PricedDraftSource
 from decoders.gates import GateContext
 from decoders.offer import Offer
-from decoders.price import Price
+from decoders.price import Price, Reading
 from decoders.request import Ticket
 from decoders.sampling import process
 from decoders.verifiers.base import wants_law
@@ -185,19 +185,35 @@ class Drafter:
 
     def _ask(self, source: DraftSource, wishes: Sequence[_Wish]) -> dict[int, _Proposal]:
         drafts = source.propose([wish.request for wish in wishes])
+        behind = _behind(wishes)
         proposals = {}
         for wish, draft in zip(wishes, drafts, strict=True):
             # Cut here too: a source that says too much must not write past the cache, nor a draft
             # model's padding reach the target.
             draft = draft.first(wish.request.max_tokens).within(self._vocab_size)
-            proposals[wish.ticket.number] = _gated(wish, draft)
+            if not len(draft) and wish.ticket.number in behind:
+                proposals[wish.ticket.number] = _Proposal(NO_DRAFT, Why.BEHIND)
+            else:
+                proposals[wish.ticket.number] = _gated(wish, draft)
         return proposals
+
+
+def _behind(wishes: Sequence[_Wish]) -> set[int]:
+    """The rows of one source, by number, that its model cannot have read wholly in this step."""
+    priced = [(wish.ticket.number, wish.price) for wish in wishes if wish.price is not None]
+    if not priced:
+        return set()
+    reading = Reading(priced[0][1].chunk_tokens)
+    return {
+        number
+        for number, price in sorted(priced, key=lambda row: row[1].num_behind)
+        if reading.take(price.num_behind) < price.num_behind
+    }
 
 
 def _gated(wish: _Wish, draft: Draft) -> _Proposal:
     if not len(draft):
-        reads_on = wish.price is not None and wish.price.num_behind > 1
-        return _Proposal(NO_DRAFT, Why.BEHIND) if reads_on else _NO_MATCH
+        return _NO_MATCH
     admitted = wish.ticket.request.mode.admit(draft, wish.context)
     possible = _possible(wish, admitted)
     if len(possible) < len(admitted):

@@ -17,7 +17,7 @@ from decoders.draft import NO_DRAFT, Dense, Draft, OneHot
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import LanguageModel, Row
 from decoders.noise import NO_TOKEN, Draw, Greedy, choose
-from decoders.price import FREE, Price
+from decoders.price import FREE, Price, Reading
 from decoders.profile import Profile
 
 
@@ -104,8 +104,8 @@ class ModelDraftSource:
     ) -> None:
         """``draft_model`` is nobody else's: its slots hold this source's sequences.
 
-        A row that is too far behind reads ``prefill_chunk_tokens`` a step at most, and has no draft
-        until it has read all; nor has a row for which no slot is left.
+        All rows together read ``prefill_chunk_tokens`` a step at most, those first that lack least.
+        A row has no draft until it has read all; nor has a row for which no slot is left.
         """
         if prefill_chunk_tokens < 1:
             raise ValueError("prefill_chunk_tokens must be at least 1")
@@ -127,7 +127,7 @@ class ModelDraftSource:
             memory.roll_back(request.token_ids)
             num_read = len(memory.token_ids)
         num_behind = len(request.token_ids) - num_read
-        return Price(self._profile, num_behind, min(num_behind, self._chunk))
+        return Price(self._profile, num_behind, self._chunk)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request: a pass reads what is new, then one more for each further token."""
@@ -170,15 +170,11 @@ class ModelDraftSource:
 
     def _to_read(self, lines: Sequence[_Line]) -> list[tuple[_Line, tuple[int, ...]]]:
         """What each row has not read, those first that lack least, as far as a step's budget goes."""
-        budget = self._chunk
+        reading = Reading(self._chunk)
         parts = []
         for line in sorted(lines, key=lambda line: line.num_unread):
-            count = min(line.num_unread, budget)
-            # One token is what any step costs; a row that needs no more is never made to wait.
-            count = count or int(line.num_unread == 1)
-            budget = max(budget - count, 0)
             start = len(line.memory.token_ids)
-            if count:
+            if count := reading.take(line.num_unread):
                 parts.append((line, tuple(line.request.token_ids[start : start + count])))
         return parts
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoders.cost import CostModel
-from decoders.draft import Dense, OneHot
+from decoders.draft import NO_DRAFT, Dense, OneHot
 from decoders.drafts.base import DraftRequest, PricedDraftSource
 from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
@@ -297,6 +297,31 @@ def test_while_it_reads_a_prompt_the_row_says_so():
     row = make_engine().generate(make_request("abcdabcdabcd", mode=Speculative(source, 2)))
 
     assert row.stats.why_k["behind"] == 3
+
+
+def test_a_row_says_so_to_the_last_token():
+    """13 tokens, four a step: after the third step one is missing, which is still one too many."""
+    source = ModelDraftSource(table(), prefill_chunk_tokens=4)
+    row = make_engine().generate(make_request("abcdabcdab", mode=Speculative(source, 2)))
+
+    assert row.stats.why_k["behind"] == 3
+    assert "no_match" not in row.stats.why_k
+
+
+def test_nothing_to_say_after_a_draft_that_stood_whole_is_no_reading():
+    class Hoarse(ModelDraftSource):
+        num_asked = 0
+
+        def propose(self, requests):
+            self.num_asked += 1
+            drafts = super().propose(requests)
+            return drafts if self.num_asked % 2 else [NO_DRAFT for _ in drafts]
+
+    row = make_engine().generate(make_request(mode=Speculative(Hoarse(table()), 3)))
+
+    assert row.stats.num_accepted_tokens == row.stats.num_draft_tokens > 0
+    assert row.stats.why_k["no_match"] > 1
+    assert "behind" not in row.stats.why_k
 
 
 def test_a_price_that_cannot_be_named_costs_no_answer(caplog):
