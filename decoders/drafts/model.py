@@ -200,7 +200,7 @@ class ModelDraftSource:
 
     def _draw(self, lines: Sequence[_Line], logits: Tensor) -> None:
         """The next token of each line, from its row of ``logits`` [n, vocab]: one choice for all."""
-        own = logits.split(1)
+        own = [logits[i : i + 1] for i in range(len(lines))]
         scores = [
             line.request.process(part, line.drawn) for line, part in zip(lines, own, strict=True)
         ]
