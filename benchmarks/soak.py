@@ -1,9 +1,10 @@
 """Many short requests through one engine: does anything grow, leak or wear off?
 
-Modes, verifiers, temperatures, lengths and cancellations are drawn at random, several requests at
-once. Each quarter of the run asks the same requests, in another order and with other cancellations,
-so that the quarters can be compared. Exits with 1 when memory has grown, a slot is lost, or drafts
-are accepted less often at the end than at the beginning.
+Modes, sources, verifiers, grammars, temperatures, lengths and cancellations are drawn at random,
+several requests at once; one source is the model's own first layers. Each quarter of the run asks
+the same requests, in another order and with other cancellations, so that the quarters can be
+compared. Exits with 1 when memory has grown, a slot is lost, or drafts are accepted less often at
+the end than at the beginning.
 """
 
 from __future__ import annotations
@@ -23,9 +24,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from decoders import CostModel, Engine, SamplingParams, SuffixDraftSource, load, load_profile
-from decoders.drafts.base import DraftSource
+from decoders import (
+    CostModel,
+    Engine,
+    ModelDraftSource,
+    SamplingParams,
+    SuffixDraftSource,
+    load,
+    load_draft,
+    load_profile,
+)
+from decoders.drafts.base import DraftRequest, DraftSource
 from decoders.gates import EntropyGate, StandardFirst
+from decoders.grammar import CompiledGrammar, Grammar, GrammarCompiler, GrammarKind
 from decoders.models.base import Tokenizer
 from decoders.modes import Hybrid, Mode, Speculative, Standard
 from decoders.params import FinishReason
@@ -41,6 +52,8 @@ MAX_GROWTH = 0.02
 MIN_ACCEPTANCE = 0.9
 """Of the last quarter, as a share of the first's."""
 CANCELLED = 0.15
+CONSTRAINED = 0.2
+GRAMMAR = Grammar(GrammarKind.REGEX, "[0-9]{2,6}( [0-9]{2,6})*")
 _WORDS = (
     "red green blue north south east west one two three four spring summer autumn winter".split()
 )
@@ -65,6 +78,8 @@ class Report:
     lost_slots: int
     acceptance: list[float] = field(default_factory=list)
     """Accepted / proposed draft tokens, one number a quarter; -1 where nothing was proposed."""
+    lost_draft_slots: int = 0
+    """Of the draft models."""
 
     @property
     def growth(self) -> float:
@@ -78,6 +93,8 @@ class Report:
             found.append(f"memory has grown by {self.growth:.1%}")
         if self.lost_slots:
             found.append(f"{self.lost_slots} slots are lost")
+        if self.lost_draft_slots:
+            found.append(f"{self.lost_draft_slots} slots of a draft model are lost")
         if self.acceptance[-1] < MIN_ACCEPTANCE * self.acceptance[0]:
             first, last = self.acceptance[0], self.acceptance[-1]
             found.append(f"the acceptance has fallen from {first:.3f} to {last:.3f}")
@@ -87,9 +104,17 @@ class Report:
 class Deck:
     """Requests drawn at random, the same for the same seed."""
 
-    def __init__(self, tokenizer: Tokenizer, source: DraftSource, *, seed: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sources: Sequence[DraftSource],
+        grammar: CompiledGrammar,
+        *,
+        seed: int,
+    ) -> None:
         self._tokenizer = tokenizer
-        self._source = source
+        self._sources = sources
+        self._grammar = grammar
         self._chance = random.Random(seed)
 
     def draw(self, count: int) -> list[Request]:
@@ -99,6 +124,8 @@ class Deck:
     def _draw(self, seed: int) -> Request:
         chance = self._chance
         phrase = " ".join(chance.choices(_WORDS, k=chance.randint(2, 5)))
+        # A grammar says itself where an answer may end.
+        free = chance.random() >= CONSTRAINED
         params = SamplingParams(
             max_tokens=chance.randint(8, 16),
             temperature=chance.choice((0.0, 0.0, 0.7, 1.0)),
@@ -106,7 +133,8 @@ class Deck:
             stop=chance.choice(((), (".",))),
             logprobs=chance.choice((None, None, 1)),
             prompt_logprobs=chance.choice((None, None, None, 0)),
-            ignore_eos=chance.random() < 0.2,
+            ignore_eos=free and chance.random() < 0.2,
+            min_tokens=chance.choice((0, 0, 0, 4)) if free else 0,
             seed=seed,
         )
         return Request(
@@ -114,19 +142,21 @@ class Deck:
             params,
             self._mode(),
             chance.choice(_VERIFIERS)(),
+            constraint=None if free else self._grammar.constraint(),
             scope=chance.choice(("ann", "bob", "")),
             domain=chance.choice(("code", "general_chat")),
         )
 
     def _mode(self) -> Mode:
         count = self._chance.randint(1, 8)
+        source = self._chance.choice(self._sources)
         gate = self._chance.choice((StandardFirst(3), EntropyGate(2.0)))
         return self._chance.choice(
             (
                 Standard(),
-                Speculative(self._source, count),
-                Speculative(self._source, count),
-                Hybrid(self._source, [gate], count),
+                Speculative(source, count),
+                Speculative(source, count),
+                Hybrid(source, [gate], count),
             )
         )
 
@@ -176,22 +206,36 @@ def count_lost_slots(engine: Engine) -> int:
     return count - taken
 
 
+def count_lost_draft_slots(source: ModelDraftSource, count: int) -> int:
+    """How many of the ``count`` slots of an idle draft model cannot be taken any more."""
+    requests = [DraftRequest(-1 - i, (0,), 1) for i in range(count)]
+    drafts = source.propose(requests)
+    for request in requests:
+        source.forget(request.sequence_id)
+    return sum(not len(draft) for draft in drafts)
+
+
 def soak(
     engine: Engine,
-    source: DraftSource,
+    sources: Sequence[DraftSource],
+    grammar: CompiledGrammar,
     *,
     num_requests: int,
     num_warm_up: int,
     at_once: int,
     ended: Callable[[Ticket], None],
 ) -> Report:
-    """Warm up, then run the quarters; ``ended`` hears of every request."""
-    warm_up = Deck(engine.tokenizer, source, seed=0).draw(num_warm_up)
+    """Warm up, then run the quarters; ``ended`` hears of every request.
+
+    Draft models have as many slots as the engine's.
+    """
+    warm_up = Deck(engine.tokenizer, sources, grammar, seed=0).draw(num_warm_up)
     decode(engine, warm_up, ended, at_once=at_once, seed=0)
     before, started = _rss_mb(), time.perf_counter()
     quarters = [_Quarter(ended) for _ in range(QUARTERS)]
     for number, quarter in enumerate(quarters):
-        requests = Deck(engine.tokenizer, source, seed=1).draw(num_requests // QUARTERS)
+        deck = Deck(engine.tokenizer, sources, grammar, seed=1)
+        requests = deck.draw(num_requests // QUARTERS)
         random.Random(number).shuffle(requests)
         decode(engine, requests, quarter.count, at_once=at_once, seed=number + 1)
         del requests
@@ -204,6 +248,11 @@ def soak(
         rss_mb_at_end=_rss_mb(),
         lost_slots=count_lost_slots(engine),
         acceptance=[quarter.acceptance for quarter in quarters],
+        lost_draft_slots=sum(
+            count_lost_draft_slots(source, engine.model.num_slots)
+            for source in sources
+            if isinstance(source, ModelDraftSource)
+        ),
     )
 
 
@@ -233,6 +282,9 @@ def main() -> int:
     console = Console(stderr=True)
     loaded = load(options.model, dtype=options.dtype, num_slots=8, max_length=256)
     engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
+    draft = load_draft(options.model, loaded, dtype=options.dtype, num_layers=options.draft_layers)
+    vocabulary = loaded.tokenizer.vocabulary(loaded.model.vocab_size)
+    compiler = GrammarCompiler(vocabulary, loaded.tokenizer.eos_ids)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -243,7 +295,11 @@ def main() -> int:
         task = progress.add_task("requests", total=options.warm_up + options.requests)
         report = soak(
             engine,
-            SuffixDraftSource(corpus_tokens=1000),
+            [
+                SuffixDraftSource(corpus_tokens=1000),
+                ModelDraftSource(draft.model, load_profile(draft)),
+            ],
+            compiler.compile(GRAMMAR),
             num_requests=options.requests,
             num_warm_up=options.warm_up,
             at_once=options.at_once,
@@ -273,7 +329,7 @@ def _table(report: Report) -> str:
             f"{report.rss_mb_after_warm_up:.0f} MB, {report.rss_mb_at_end:.0f} MB "
             f"({report.growth:+.2%})"
         ),
-        "slots lost": f"{report.lost_slots}",
+        "slots lost, of the draft model": f"{report.lost_slots}, {report.lost_draft_slots}",
         "acceptance by quarter": ", ".join(f"{rate:.3f}" for rate in report.acceptance),
     }
     width = max(map(len, rows))
@@ -284,6 +340,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="demo")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--draft-layers", type=int, default=4, help="of the model, as a source")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--warm-up", type=int, default=200, help="requests that are not counted")
     parser.add_argument("--at-once", type=int, default=12)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decoders.offer import HORIZON, Offer
-from decoders.price import Passes
+from decoders.price import Passes, Reading
 from decoders.profile import Profile
 
 HYSTERESIS = 0.04
@@ -26,6 +26,7 @@ class Balance:
         self._num_decoding = sum(offer.decodes for offer in offers)
         self._num_admitted = 0
         self._passes: dict[str, Passes] = {}
+        self._reading: dict[str, Reading] = {}
         sampled = sum(offer.decodes and offer.samples for offer in offers)
         # Prefill that shares the step would be paid anyway, so it is no part of what a token costs.
         self._plain = (
@@ -80,10 +81,18 @@ class Balance:
         return self._tokens(offer.price.reading_seconds(offer.price.num_behind))
 
     def due(self, offer: Offer, count: int) -> float:
-        """What ``count`` draft tokens of this row cost in this step, in tokens."""
-        if offer.price is None or not offer.price.reads_on:
-            return self.reading(offer) + count * self.price(offer)
-        return self._tokens(offer.price.reading_seconds(offer.price.num_now))
+        """What ``count`` draft tokens of this row cost in this step, in tokens.
+
+        Asked once for each row that is admitted, those first whose draft models lack least: so what
+        is read in the step is shared out.
+        """
+        if offer.price is None:
+            return count * self.price(offer)
+        source, price = offer.kind.source, offer.price
+        reading = self._reading.setdefault(source, Reading(price.chunk_tokens))
+        num_read = reading.take(price.num_behind)
+        due = self._tokens(price.reading_seconds(num_read))
+        return due if num_read < price.num_behind else due + count * self.price(offer)
 
     def _pays(self, offer: Offer, accepted: float, count: int) -> bool:
         """Whether a row wins enough by ``count`` draft tokens of which ``accepted`` are expected."""

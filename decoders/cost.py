@@ -118,13 +118,12 @@ class CostModel:
             if offer.num_draft_tokens and i not in cooling
         }
         counts = step.best(chances)
-        rulings = []
-        for i, offer in enumerate(offers):
-            if i in cooling:
-                rulings.append(Ruling(0, Why.COOLDOWN))
-            else:
-                rulings.append(self._rule(offer, counts.get(i, 0), step))
-        return rulings
+        rulings = {i: Ruling(0, Why.COOLDOWN) for i in cooling}
+        # In the order in which draft models read, so that each row is charged for what it has read.
+        for i in sorted(range(len(offers)), key=lambda i: offers[i].num_unread):
+            if i not in cooling:
+                rulings[i] = self._rule(offers[i], counts.get(i, 0), step)
+        return [rulings[i] for i in range(len(offers))]
 
     def observe(self, kind: DraftKind, history: History, proposed: int, accepted: int) -> None:
         """Learn from a verified draft of ``proposed`` tokens."""

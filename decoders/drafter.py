@@ -16,13 +16,14 @@ from torch import Tensor
 
 from decoders.acceptance import DraftKind
 from decoders.cost import Cost, Ruling, Why
-from decoders.draft import NO_DRAFT, Draft, OneHot
+from decoders.draft import NO_DRAFT, Dense, Draft
 from decoders.drafts.base import DraftRequest, DraftSource, PricedDraftSource
 from decoders.gates import GateContext
 from decoders.offer import Offer
-from decoders.price import Price
+from decoders.price import Price, Reading
 from decoders.request import Ticket
 from decoders.sampling import process
+from decoders.verifiers.base import wants_law
 from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ class Drafter:
             ticket.noise,
             _scope(ticket),
             process=partial(_process, ticket, self._vocab_size),
+            wants_law=wants_law(ticket.request.verifier),
         )
         context = GateContext(sequence.num_output_tokens, ticket.last_scores)
         price = None
@@ -183,34 +185,51 @@ class Drafter:
 
     def _ask(self, source: DraftSource, wishes: Sequence[_Wish]) -> dict[int, _Proposal]:
         drafts = source.propose([wish.request for wish in wishes])
+        behind = _behind(wishes)
         proposals = {}
         for wish, draft in zip(wishes, drafts, strict=True):
             # Cut here too: a source that says too much must not write past the cache, nor a draft
             # model's padding reach the target.
             draft = draft.first(wish.request.max_tokens).within(self._vocab_size)
-            proposals[wish.ticket.number] = _gated(wish, draft)
+            if not len(draft) and wish.ticket.number in behind:
+                proposals[wish.ticket.number] = _Proposal(NO_DRAFT, Why.BEHIND)
+            else:
+                proposals[wish.ticket.number] = _gated(wish, draft)
         return proposals
+
+
+def _behind(wishes: Sequence[_Wish]) -> set[int]:
+    """The rows of one source, by number, that its model cannot have read wholly in this step."""
+    priced = [(wish.ticket.number, wish.price) for wish in wishes if wish.price is not None]
+    if not priced:
+        return set()
+    reading = Reading(priced[0][1].chunk_tokens)
+    return {
+        number
+        for number, price in sorted(priced, key=lambda row: row[1].num_behind)
+        if reading.take(price.num_behind) < price.num_behind
+    }
 
 
 def _gated(wish: _Wish, draft: Draft) -> _Proposal:
     if not len(draft):
-        reads_on = wish.price is not None and wish.price.num_behind > 1
-        return _Proposal(NO_DRAFT, Why.BEHIND) if reads_on else _NO_MATCH
+        return _NO_MATCH
     admitted = wish.ticket.request.mode.admit(draft, wish.context)
-    possible = _possible(wish.ticket, admitted)
+    possible = _possible(wish, admitted)
     if len(possible) < len(admitted):
         return _Proposal(possible, Why.CONSTRAINT)
     return _Proposal(possible, Why.GATE if len(admitted) < len(draft) else None)
 
 
-def _possible(ticket: Ticket, draft: Draft) -> Draft:
+def _possible(wish: _Wish, draft: Draft) -> Draft:
     """What the constraint lets stand of a draft that is judged as given; the rest would be rejected.
 
-    A drawn one stays whole: cut for its tokens it would no longer have its law.
+    One that is judged by its law stays whole: cut for its tokens it would no longer have that law.
     """
-    if ticket.constraint is None or not isinstance(draft.law, OneHot):
+    constraint = wish.ticket.constraint
+    if constraint is None or (wish.request.wants_law and isinstance(draft.law, Dense)):
         return draft
-    return draft.first(ticket.constraint.count_allowed(draft.token_ids))
+    return draft.select(constraint.count_allowed(draft.token_ids)).one_hot()
 
 
 def _drafted(share: Share, proposals: Mapping[int, _Proposal], ruling: Ruling) -> Share:

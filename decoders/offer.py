@@ -31,3 +31,8 @@ class Offer:
     """Of a draft that is not drawn yet; None where it is there and has cost nothing."""
     num_remaining: int = HORIZON
     """Tokens that the row may still emit."""
+
+    @property
+    def num_unread(self) -> int:
+        """Tokens of the row that a draft model must read before it draws; 0 where none draws."""
+        return 0 if self.price is None else self.price.num_behind

@@ -18,16 +18,13 @@ class Price:
     """Of one pass of its model; each draft token takes one."""
     num_behind: int = 1
     """Tokens of the sequence that its model has not read yet; at least the last one."""
-    num_now: int = 1
-    """How many of them it would read in this step; it draws nothing until it has read all."""
-
-    @property
-    def reads_on(self) -> bool:
-        """Whether the step would end before the model has caught up."""
-        return self.num_now < self.num_behind
+    chunk_tokens: int = 1
+    """How many tokens its model reads in one step at most, for all of its rows together."""
 
     def reading_seconds(self, num_tokens: int) -> float:
         """To read so many tokens, beyond the one that every pass brings."""
+        if num_tokens < 1:
+            return 0.0
         return self.profile.forward_seconds(1, num_tokens) - self.profile.forward_seconds(1, 1)
 
     def draw_seconds(self, *, samples: bool) -> float:
@@ -35,6 +32,23 @@ class Price:
         return self.profile.forward_seconds(1, 1) + (
             self.profile.sampling_seconds if samples else 0.0
         )
+
+
+class Reading:
+    """What a draft model reads in one step, given to its rows in turn.
+
+    Those that lack least come first. A row draws nothing until its model has read all of it.
+    """
+
+    def __init__(self, chunk_tokens: int) -> None:
+        self._left = chunk_tokens
+
+    def take(self, num_unread: int) -> int:
+        """How many tokens of the next row, which lacks ``num_unread``, are read now."""
+        # One token is what any step costs; a row that needs no more is never made to wait.
+        count = min(num_unread, self._left) or int(num_unread == 1)
+        self._left = max(self._left - count, 0)
+        return count
 
 
 class Passes:

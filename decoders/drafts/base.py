@@ -38,6 +38,9 @@ class DraftRequest:
     process: Processors = lambda logits, drafted: logits
     """Does to a draft model's logits what is done to the target's. A draft that is drawn without
     is no less exact, only accepted less often."""
+    wants_law: bool = True
+    """Whether the row's verifier looks at the law of a draft. Where not, a drawn one is judged as
+    given too, and to state its law is work for nothing."""
 
 
 class DraftSource(Protocol):

@@ -16,8 +16,8 @@ from torch import Tensor
 from decoders.draft import NO_DRAFT, Dense, Draft, OneHot
 from decoders.drafts.base import DraftRequest
 from decoders.models.base import LanguageModel, Row
-from decoders.noise import Greedy
-from decoders.price import FREE, Price
+from decoders.noise import NO_TOKEN, Draw, Greedy, choose
+from decoders.price import FREE, Price, Reading
 from decoders.profile import Profile
 
 
@@ -51,7 +51,7 @@ class _Line:
     """How many to draw."""
     drawn: list[int] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
-    """[1, vocab] for each drawn token: what it was drawn from."""
+    """[1, vocab] for each drawn token: what it was drawn from; empty where nobody asks."""
 
     @property
     def num_unread(self) -> int:
@@ -63,23 +63,31 @@ class _Line:
         """Whether another token is wanted."""
         return len(self.drawn) < self.num_tokens
 
-    def draw(self, logits: Tensor) -> None:
-        """The next token from ``logits`` [1, vocab], or the end of the draft where there is none."""
-        scores = self.request.process(logits, self.drawn)
-        if not bool(scores.max() > -torch.inf):  # all is forbidden, or not a number
+    def next_draw(self) -> Draw:
+        """The choice of its next token."""
+        return Draw(self.request.noise, self.request.position + len(self.drawn), 1)
+
+    def go_on(self, token_id: int, scores: Tensor) -> None:
+        """Take a token that was drawn from ``scores`` [1, vocab]; NO_TOKEN ends the draft."""
+        if token_id == NO_TOKEN:
             self.num_tokens = len(self.drawn)
             return
-        position = self.request.position + len(self.drawn)
-        self.drawn.append(self.request.noise.choose(scores, position)[0])
-        self.scores.append(scores)
+        self.drawn.append(token_id)
+        if self.states_law:
+            self.scores.append(scores)
+
+    @property
+    def states_law(self) -> bool:
+        """Whether the draft says what it was drawn from."""
+        # At temperature 0 nothing was drawn, and a point mass says no more than the token itself.
+        return self.request.wants_law and not isinstance(self.request.noise, Greedy)
 
     def draft(self, source: str) -> Draft:
-        """What has been drawn, with the numbers that it was drawn from."""
-        noise = self.request.noise
-        # At temperature 0 nothing was drawn, and a point mass says no more than the token itself.
-        if not self.drawn or isinstance(noise, Greedy):
+        """What has been drawn, with the numbers that it was drawn from where they are wanted."""
+        if not self.scores:
             return Draft(tuple(self.drawn), source, OneHot())
-        return Draft(tuple(self.drawn), source, Dense(noise.law(torch.cat(self.scores))))
+        law = Dense(self.request.noise.law(torch.cat(self.scores)))
+        return Draft(tuple(self.drawn), source, law)
 
 
 class ModelDraftSource:
@@ -96,8 +104,8 @@ class ModelDraftSource:
     ) -> None:
         """``draft_model`` is nobody else's: its slots hold this source's sequences.
 
-        A row that is too far behind reads ``prefill_chunk_tokens`` a step at most, and has no draft
-        until it has read all; nor has a row for which no slot is left.
+        All rows together read ``prefill_chunk_tokens`` a step at most, those first that lack least.
+        A row has no draft until it has read all; nor has a row for which no slot is left.
         """
         if prefill_chunk_tokens < 1:
             raise ValueError("prefill_chunk_tokens must be at least 1")
@@ -119,7 +127,7 @@ class ModelDraftSource:
             memory.roll_back(request.token_ids)
             num_read = len(memory.token_ids)
         num_behind = len(request.token_ids) - num_read
-        return Price(self._profile, num_behind, min(num_behind, self._chunk))
+        return Price(self._profile, num_behind, self._chunk)
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request: a pass reads what is new, then one more for each further token."""
@@ -162,15 +170,11 @@ class ModelDraftSource:
 
     def _to_read(self, lines: Sequence[_Line]) -> list[tuple[_Line, tuple[int, ...]]]:
         """What each row has not read, those first that lack least, as far as a step's budget goes."""
-        budget = self._chunk
+        reading = Reading(self._chunk)
         parts = []
         for line in sorted(lines, key=lambda line: line.num_unread):
-            count = min(line.num_unread, budget)
-            # One token is what any step costs; a row that needs no more is never made to wait.
-            count = count or int(line.num_unread == 1)
-            budget = max(budget - count, 0)
             start = len(line.memory.token_ids)
-            if count:
+            if count := reading.take(line.num_unread):
                 parts.append((line, tuple(line.request.token_ids[start : start + count])))
         return parts
 
@@ -188,17 +192,24 @@ class ModelDraftSource:
             for line, token_ids in parts
         ]
         logits = self._model.forward(rows)
-        at = 0
-        for (line, token_ids), row in zip(parts, rows, strict=True):
+        for line, token_ids in parts:
             line.memory.token_ids.extend(token_ids)
-            if row.num_logits:
-                self._draw(line, logits[at : at + 1])
-                at += 1
+        drawing = [line for (line, _), row in zip(parts, rows, strict=True) if row.num_logits]
+        if drawing:
+            self._draw(drawing, logits)
 
-    def _draw(self, line: _Line, logits: Tensor) -> None:
-        line.draw(logits)
-        if bool(logits.isnan().any()):
-            # What is no number in a slot reaches through every mask, so it must not stay.
-            self._model.reset(line.memory.slot)
-            line.memory.token_ids.clear()
-            line.memory.num_settled = 0
+    def _draw(self, lines: Sequence[_Line], logits: Tensor) -> None:
+        """The next token of each line, from its row of ``logits`` [n, vocab]: one choice for all."""
+        own = [logits[i : i + 1] for i in range(len(lines))]
+        scores = [
+            line.request.process(part, line.drawn) for line, part in zip(lines, own, strict=True)
+        ]
+        chosen = choose(torch.cat(scores), [line.next_draw() for line in lines])
+        for line, (token_id,), row, part in zip(lines, chosen, scores, own, strict=True):
+            line.go_on(token_id, row)
+            # NO_TOKEN says too that all is forbidden, which is no fault of the slot's.
+            if token_id == NO_TOKEN and bool(part.isnan().any()):
+                # What is no number in a slot reaches through every mask, so it must not stay.
+                self._model.reset(line.memory.slot)
+                line.memory.token_ids.clear()
+                line.memory.num_settled = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -66,6 +66,21 @@ class Verifier(Protocol):
         Whoever raises, for whichever row, is asked again row by row.
         """
         ...
+
+
+@runtime_checkable
+class LawOptional(Protocol):
+    """What a verifier may say besides; one that does not is given the law of every draft."""
+
+    @property
+    def wants_law(self) -> bool:
+        """Whether it judges a draft by the law that it was drawn from, not by its tokens alone."""
+        ...
+
+
+def wants_law(verifier: Verifier) -> bool:
+    """Whether the drafts of this verifier's rows have to state the law they were drawn from."""
+    return not isinstance(verifier, LawOptional) or verifier.wants_law
 
 
 def split(scores: Tensor, rows: Sequence[DraftedRow]) -> tuple[Tensor, ...]:

@@ -24,6 +24,7 @@ class CoupledVerifier:
 
     name: ClassVar[str] = "coupled"
     exact: ClassVar[bool] = True
+    wants_law: ClassVar[bool] = False
 
     def verify(self, scores: Tensor, rows: Sequence[DraftedRow]) -> list[Verdict]:
         """Accept draft tokens up to the first that is not the target's choice, which replaces it."""

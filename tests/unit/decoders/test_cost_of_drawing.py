@@ -3,6 +3,7 @@
 import pytest
 
 from decoders.acceptance import DraftKind, History
+from decoders.balance import Balance
 from decoders.cost import CostModel, Why
 from decoders.offer import Offer
 from decoders.price import FREE, Passes, Price
@@ -14,6 +15,7 @@ TARGET = Profile(
 """About what two cores take."""
 GPU = Profile({(1, 1): 0.010, (1, 32): 0.0105})
 KIND = DraftKind("model", domain="code")
+CHUNK = 256
 
 
 def drafting(share, profile=TARGET):
@@ -60,20 +62,23 @@ class Simulation:
                 kind=KIND,
                 samples=True,
                 history=row["history"],
-                price=Price(self.draft_profile, row["behind"], min(row["behind"], 256)),
+                price=Price(self.draft_profile, row["behind"], CHUNK),
                 num_remaining=row["left"],
             )
             for row in self._rows
         ]
         rulings = self.cost.admit(offers)
-        drawn = []
-        for row, offer, ruling in zip(self._rows, offers, rulings, strict=True):
-            count = ruling.num_draft_tokens
-            if count:
-                self.seconds += offer.price.reading_seconds(offer.price.num_now)
-                row["behind"] -= offer.price.num_now
-            drawn.append(0 if count and row["behind"] else count)
-            self.why.append(ruling.why)
+        self.why += [ruling.why for ruling in rulings]
+        drawn = [ruling.num_draft_tokens for ruling in rulings]
+        left = CHUNK
+        for i in sorted(range(len(drawn)), key=lambda i: self._rows[i]["behind"]):
+            row = self._rows[i]
+            if drawn[i]:
+                num_read = min(row["behind"], max(left, int(row["behind"] == 1)))
+                self.seconds += offers[i].price.reading_seconds(num_read)
+                row["behind"] -= num_read
+                left = max(left - num_read, 0)
+                drawn[i] = 0 if row["behind"] else drawn[i]
         for number in range(max(drawn)):
             rows = sum(count > number for count in drawn)
             self.seconds += self.draft_profile.forward_seconds(rows, rows)
@@ -156,7 +161,7 @@ def test_a_source_that_was_given_up_comes_back_when_it_is_right_again():
 
 
 def test_a_long_prompt_is_not_read_for_a_short_answer():
-    price = Price(drafting(0.2), num_behind=300, num_now=256)
+    price = Price(drafting(0.2), num_behind=300, chunk_tokens=256)
 
     def ruled(num_remaining, credit):
         cost = CostModel(TARGET)
@@ -165,7 +170,6 @@ def test_a_long_prompt_is_not_read_for_a_short_answer():
         offer = Offer(num_draft_tokens=4, kind=KIND, price=price, num_remaining=num_remaining)
         return cost.admit([offer])[0]
 
-    assert price.reads_on
     assert ruled(2, credit=16).why is Why.COST
     assert ruled(1000, credit=0).why is Why.BUDGET
     assert ruled(1000, credit=0).num_draft_tokens == 0
@@ -192,6 +196,31 @@ def test_reading_a_prompt_is_paid_for_once():
     assert before - cost._credit["model", "code"] < reading
 
 
+def test_rows_that_read_together_are_charged_for_what_is_read():
+    """Four long prompts share a step's reading: 256 tokens of one of them."""
+    cost = CostModel(TARGET)
+    price = Price(drafting(0.01), 700, CHUNK)
+    offers = [Offer(num_draft_tokens=2, kind=KIND, price=price)] * 4
+    for _ in range(40):
+        cost.observe(KIND, History(), 1, 1)
+    before = cost._credit["model", "code"]
+    rulings = cost.admit(offers)
+
+    assert all(ruling.num_draft_tokens for ruling in rulings)
+    read = Balance(TARGET, offers)._tokens(price.reading_seconds(CHUNK))
+    assert before - cost._credit["model", "code"] == pytest.approx(read)
+
+
+def test_a_row_that_waits_for_its_turn_to_read_owes_nothing():
+    prices = [Price(drafting(0.1), lack, CHUNK) for lack in (1, 300, 400)]
+    offers = [Offer(num_draft_tokens=2, kind=KIND, price=price) for price in prices]
+    step = Balance(TARGET, offers)
+
+    assert step.due(offers[0], 2) == 2 * step.price(offers[0])
+    assert step.due(offers[1], 2) == step._tokens(prices[1].reading_seconds(CHUNK - 1))
+    assert step.due(offers[2], 2) == 0
+
+
 def test_a_free_draft_is_taken_before_one_that_must_be_drawn():
     """The same chances: what is there already has the step's room."""
     knee = Profile({(1, 1): 0.01, (1, 3): 0.01, (1, 4): 0.05, (1, 64): 0.9})
@@ -215,7 +244,7 @@ def test_rows_share_the_passes_of_their_draft_model():
 
 
 def test_a_draft_model_without_a_profile_is_taken_for_free():
-    price = Price(FREE, num_behind=100, num_now=100)
+    price = Price(FREE, num_behind=100, chunk_tokens=100)
 
     assert price.reading_seconds(100) == 0
     offer = Offer(num_draft_tokens=3, kind=KIND, price=price)

@@ -1,12 +1,13 @@
 """The draft model's own cache: whatever is accepted, drafts are those of a fresh pass."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from decoders.cost import CostModel
-from decoders.draft import Dense, OneHot
+from decoders.draft import NO_DRAFT, Dense, OneHot
 from decoders.drafts.base import DraftRequest, PricedDraftSource
 from decoders.drafts.model import ModelDraftSource
 from decoders.drafts.suffix import SuffixDraftSource
@@ -15,13 +16,14 @@ from decoders.gates import EntropyGate, StandardFirst
 from decoders.loader import load
 from decoders.models.base import Row
 from decoders.modes import Hybrid, Speculative, Standard
-from decoders.noise import Greedy, GumbelNoise
+from decoders.noise import Greedy, GumbelNoise, choose
 from decoders.params import SamplingParams
 from decoders.price import Price
 from decoders.profile import Profile
 from decoders.request import Request
 from decoders.sampling import process
-from decoders.testing import TableModel
+from decoders.testing import SampledDraftSource, ScriptedConstraint, TableModel
+from decoders.verifiers.coupled import CoupledVerifier
 from decoders.verifiers.rejection import RejectionVerifier
 from tests.decoding import ALPHABET, choosing, drain, make_engine, make_request
 
@@ -105,6 +107,34 @@ def test_rows_are_drawn_together_and_alike_alone():
     ]
 
 
+def test_a_pass_draws_for_all_of_its_rows_by_one_choice(monkeypatch):
+    passes = []
+
+    def counted(scores, draws):
+        passes.append(len(draws))
+        return choose(scores, draws)
+
+    monkeypatch.setattr("decoders.drafts.model.choose", counted)
+    noises = [GumbelNoise(1), Greedy(), GumbelNoise(2)]
+    requests = [DraftRequest(i, [i, 1], 1 + i, 0, noise) for i, noise in enumerate(noises)]
+    ModelDraftSource(table()).propose(requests)
+
+    assert passes == [3, 2, 1]
+
+
+def test_one_row_that_may_say_nothing_ends_its_own_draft_alone():
+    """Not even with its slot: that holds nothing wrong."""
+    model = table()
+    source = ModelDraftSource(model)
+    mute = DraftRequest(
+        0, [0, 1], 3, 0, GumbelNoise(1), process=lambda logits, _: logits - torch.inf
+    )
+    drafts = source.propose([mute, DraftRequest(1, [2, 1], 3, 0, GumbelNoise(2))])
+
+    assert [len(draft) for draft in drafts] == [0, 3]
+    assert source.price(mute).num_behind == 1
+
+
 def test_a_long_prompt_is_read_in_pieces_and_stalls_nobody():
     model = table()
     source = ModelDraftSource(model, prefill_chunk_tokens=8)
@@ -168,6 +198,14 @@ def test_the_law_is_what_was_drawn_from_and_one_hot_where_nothing_was():
     expected = torch.tensor([choosing(prefix) for prefix in prefixes], dtype=torch.float64)
     assert torch.allclose(draft.law.draft_probs, expected, atol=1e-12)
     assert isinstance(fresh(tokens).law, OneHot)
+
+
+def test_the_law_is_not_worked_out_where_no_verifier_looks_at_it():
+    request = DraftRequest(0, [0, 1, 2], 3, 0, GumbelNoise(3), wants_law=False)
+    (draft,) = ModelDraftSource(table()).propose([request])
+
+    assert draft.token_ids == fresh([0, 1, 2], noise=GumbelNoise(3)).token_ids
+    assert isinstance(draft.law, OneHot)
 
 
 def test_it_draws_what_the_target_will_choose_where_both_agree():
@@ -261,6 +299,31 @@ def test_while_it_reads_a_prompt_the_row_says_so():
     assert row.stats.why_k["behind"] == 3
 
 
+def test_a_row_says_so_to_the_last_token():
+    """13 tokens, four a step: after the third step one is missing, which is still one too many."""
+    source = ModelDraftSource(table(), prefill_chunk_tokens=4)
+    row = make_engine().generate(make_request("abcdabcdab", mode=Speculative(source, 2)))
+
+    assert row.stats.why_k["behind"] == 3
+    assert "no_match" not in row.stats.why_k
+
+
+def test_nothing_to_say_after_a_draft_that_stood_whole_is_no_reading():
+    class Hoarse(ModelDraftSource):
+        num_asked = 0
+
+        def propose(self, requests):
+            self.num_asked += 1
+            drafts = super().propose(requests)
+            return drafts if self.num_asked % 2 else [NO_DRAFT for _ in drafts]
+
+    row = make_engine().generate(make_request(mode=Speculative(Hoarse(table()), 3)))
+
+    assert row.stats.num_accepted_tokens == row.stats.num_draft_tokens > 0
+    assert row.stats.why_k["no_match"] > 1
+    assert "behind" not in row.stats.why_k
+
+
 def test_a_price_that_cannot_be_named_costs_no_answer(caplog):
     class Broken(ModelDraftSource):
         def price(self, request):
@@ -280,6 +343,20 @@ def test_only_a_source_that_computes_has_a_price():
     assert source.price(DraftRequest(0, [0, 1, 2], 3)) == Price(Profile({(1, 1): 0.25}), 3, 2)
     ask(source, [0, 1])
     assert source.price(DraftRequest(0, [0, 1, 2], 3)).num_behind == 1
+
+
+@pytest.mark.parametrize(("verifier", "cut"), [(CoupledVerifier, True), (RejectionVerifier, False)])
+def test_a_drawn_draft_is_cut_by_the_constraint_where_no_law_is_wanted(verifier, cut):
+    mode = Speculative(SampledDraftSource(choosing), 4)
+    request = replace(
+        make_request(mode=mode, verifier=verifier()),
+        constraint=ScriptedConstraint(lambda output: {len(output) % 3}, VOCAB),
+    )
+    row = make_engine().generate(request)
+
+    assert row.stats.num_draft_tokens
+    assert ("constraint" in row.stats.why_k) == cut
+    assert (row.stats.num_draft_tokens == row.stats.num_accepted_tokens) == cut
 
 
 def test_free_and_priced_drafts_share_a_step():
