@@ -116,9 +116,8 @@ class PolicyKeeper:
         async with self._changing:
             try:
                 self._tried = await asyncio.to_thread(files.fingerprint, self._path)
-                policy, snapshot = await asyncio.to_thread(
-                    files.settled, self._path, partial(self._vetting.vet, self._path)
-                )
+                vet = partial(self._vetting.vet, self._path)
+                policy, snapshot = await asyncio.to_thread(files.settled, self._path, vet)
                 self._tried = snapshot.fingerprint
                 self._obeyable(policy)
                 if snapshot.contents != self._in_force:
@@ -185,8 +184,7 @@ class PolicyKeeper:
                 if (await asyncio.to_thread(files.read, self._path)).contents == whole:
                     await asyncio.to_thread(files.write, self._path, before)
                 raise
-            # What was vetted and recorded comes into force. Where somebody has edited the files
-            # since they were written, the next look finds that.
+            # What was recorded comes into force; a later edit is found by the next look.
             now = await asyncio.to_thread(files.read, self._path)
             self._tried = now.fingerprint if now.contents == whole else ""
             self._swap(policy, whole, source, by=by)
