@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +42,7 @@ class PolicyKeeper:
         path: Path,
         active: ActivePolicy,
         *,
+        snapshot: files.Snapshot,
         vetting: Vetting,
         obeyable: Callable[[Policy], None],
         changes: ChangeLog,
@@ -49,7 +51,10 @@ class PolicyKeeper:
         log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``obeyable`` raises ConfigError for a policy that a backend cannot obey; it runs on the loop."""
+        """``snapshot`` is what the files held when the policy in ``active`` was read from them.
+
+        ``obeyable`` raises ConfigError for a policy that a backend cannot obey; it runs on the loop.
+        """
         self._path = path
         self._active = active
         self._vetting = vetting
@@ -60,7 +65,9 @@ class PolicyKeeper:
         self._log = log
         self._clock = clock
         self._changing = asyncio.Lock()
-        self._tried = files.fingerprint(path)
+        self._in_force = snapshot.contents
+        self._tried = snapshot.fingerprint
+        """What the files were like at the last attempt; empty where it should be made again."""
 
     @property
     def active(self) -> ActivePolicy:
@@ -78,11 +85,10 @@ class PolicyKeeper:
         previous_hash = last[0].policy_hash if last else None
         self._telemetry.set_policy(policy.name, policy.hash)
         self._telemetry.policy_reloaded(self._active.warning is None)
-        if policy.hash == previous_hash:
+        if policy.hash == previous_hash and last[0].files == files.texts(self._in_force):
             return
-        texts = await asyncio.to_thread(files.read, self._path)
         try:
-            await self._record(policy, texts, "start", previous=previous_hash)
+            await self._record(policy, self._in_force, "start", previous=previous_hash)
         except AuditUnavailable as error:
             self._log.error("policy_change_not_recorded", error=error.message)
 
@@ -96,7 +102,11 @@ class PolicyKeeper:
         last = self._tried
         while True:
             await asyncio.sleep(seconds)
-            now = await asyncio.to_thread(files.fingerprint, self._path)
+            try:
+                now = await asyncio.to_thread(files.fingerprint, self._path)
+            except Exception as error:  # noqa: BLE001 - said, and the watching goes on
+                self._failed(f"{type(error).__name__}: {error}")
+                continue
             if now == last and now != self._tried:
                 await self.reload("file")
             last = now
@@ -104,36 +114,38 @@ class PolicyKeeper:
     async def reload(self, source: Source) -> bool:
         """Bring what the files hold into force. False when it is not fit; never raises."""
         async with self._changing:
-            self._tried = await asyncio.to_thread(files.fingerprint, self._path)
             try:
-                policy = await asyncio.to_thread(self._vetting.vet, self._path)
+                self._tried = await asyncio.to_thread(files.fingerprint, self._path)
+                vet = partial(self._vetting.vet, self._path)
+                policy, snapshot = await asyncio.to_thread(files.settled, self._path, vet)
+                self._tried = snapshot.fingerprint
                 self._obeyable(policy)
-                texts = await asyncio.to_thread(files.read, self._path)
-                # A file may have changed since; what is recorded is what comes into force.
-                folder = Path(policy.path).parent
-                for file in policy.files:
-                    texts[Path(file.path).relative_to(folder).as_posix()] = file.text
-                if policy.hash != self._active.current.hash:
-                    await self._record(policy, texts, source)
+                if snapshot.contents != self._in_force:
+                    await self._record(policy, snapshot.contents, source)
             except ConfigError as error:
                 self._failed(summary(error))
                 return False
             except AuditUnavailable as error:
+                self._tried = ""
                 self._failed(f"the change cannot be recorded: {error.message}")
                 return False
             except Exception as error:  # noqa: BLE001 - said, and the watching goes on
+                self._tried = ""
                 self._failed(f"{type(error).__name__}: {error}")
                 return False
-            self._swap(policy, source)
+            self._swap(policy, snapshot.contents, source)
             return True
 
     async def read(self, text: str) -> Policy:
-        """A candidate, valid but not tested. Raises ConfigError."""
-        return await asyncio.to_thread(self._vetting.read, self._path, text)
+        """A candidate, valid but not tested. Raises ConfigError, Conflict for a folder of files."""
+        self._refuse_set()
+        return await asyncio.to_thread(self._vetting.load, self._path, text)
 
     async def check(self, texts: Mapping[str, str | None]) -> Policy:
-        """The policy that `apply` would bring into force. Raises ConfigError."""
-        return await self._fit(await self._whole(texts))
+        """The policy that `apply` would bring into force. Raises ConfigError and Conflict."""
+        self._refuse_set()
+        there = await asyncio.to_thread(files.read, self._path)
+        return await self._fit(self._whole(there.contents, texts))
 
     async def apply(
         self,
@@ -150,12 +162,14 @@ class PolicyKeeper:
         Raises PreconditionFailed when another is in force, Conflict when the files cannot be
         replaced, ConfigError when the policy is not fit, AuditUnavailable.
         """
+        self._refuse_set()
         async with self._changing:
             self._expect(replaces)
             await self._refuse_unseen()
-            whole = await self._whole(texts)
+            before = self._in_force
+            whole = self._whole(before, texts)
             policy = await self._fit(whole)
-            before = await asyncio.to_thread(files.read, self._path)
+            await self._refuse_unseen()  # proofs may have taken a while
             try:
                 await asyncio.to_thread(files.write, self._path, whole)
             except OSError as error:
@@ -164,14 +178,16 @@ class PolicyKeeper:
                     "change it where it comes from."
                 ) from error
             try:
-                if policy.hash != self._active.current.hash:
+                if whole != before:
                     await self._record(policy, whole, source, by=by)
-                policy = await asyncio.to_thread(self._vetting.load, self._path)
             except BaseException:
-                await asyncio.to_thread(files.write, self._path, before)
+                if (await asyncio.to_thread(files.read, self._path)).contents == whole:
+                    await asyncio.to_thread(files.write, self._path, before)
                 raise
-            self._tried = await asyncio.to_thread(files.fingerprint, self._path)
-            self._swap(policy, source, by=by)
+            # What was recorded comes into force; a later edit is found by the next look.
+            now = await asyncio.to_thread(files.read, self._path)
+            self._tried = now.fingerprint if now.contents == whole else ""
+            self._swap(policy, whole, source, by=by)
             return policy
 
     async def rollback(self, policy_hash: str, *, replaces: str, by: str) -> Policy:
@@ -179,6 +195,7 @@ class PolicyKeeper:
 
         Raises NotFound for a hash that was never in force, and what `apply` raises.
         """
+        self._refuse_set()
         version = await self._versions.version(policy_hash)
         if version is None:
             raise NotFound(f"No policy with the hash {policy_hash} was ever in force here.")
@@ -188,8 +205,8 @@ class PolicyKeeper:
         texts = {role: version.files.get(path.name, "") for role, path in roles.items()}
         return await self.apply(texts, replaces=replaces, by=by, source="rollback")
 
-    async def _fit(self, texts: Mapping[str, str]) -> Policy:
-        policy = await asyncio.to_thread(self._vetting.vet_texts, self._path, texts)
+    async def _fit(self, contents: Mapping[str, bytes]) -> Policy:
+        policy = await asyncio.to_thread(self._vetting.vet_contents, self._path, contents)
         self._obeyable(policy)
         return policy
 
@@ -201,20 +218,24 @@ class PolicyKeeper:
                 "look at it, then decide again."
             )
 
+    def _refuse_set(self) -> None:
+        if files.is_set(self._path):
+            raise Conflict("This policy is a folder of files: change them there.")
+
     async def _refuse_unseen(self) -> None:
         """Never write over an edit that is not in force: somebody made it, and it would be lost."""
-        if files.is_set(self._path):
-            raise Conflict("This policy is a folder of files; change them there.")
-        texts = await asyncio.to_thread(files.read, self._path)
-        if texts[self._path.name] != self._active.current.text:
-            raise Conflict(
-                "The policy file holds an edit that is not in force; correct it or take it back "
-                "there first."
-            )
+        there = (await asyncio.to_thread(files.read, self._path)).contents
+        for name in (path.name for path in files.names(self._path)):
+            if there.get(name) != self._in_force.get(name):
+                raise Conflict(
+                    f"{name} holds an edit that is not in force; wait until it is, or correct it "
+                    "or take it back there first."
+                )
 
-    async def _whole(self, texts: Mapping[str, str | None]) -> dict[str, str]:
-        """All files as they would be: ``texts``, and what is there where it has None."""
-        there = await asyncio.to_thread(files.read, self._path)
+    def _whole(
+        self, there: Mapping[str, bytes], texts: Mapping[str, str | None]
+    ) -> dict[str, bytes]:
+        """All files as they would be: ``texts``, and what is ``there`` where they have None."""
         policy, tests, proofs = (path.name for path in files.names(self._path))
         named = {
             policy: texts.get("policy"),
@@ -223,13 +244,13 @@ class PolicyKeeper:
         }
         if not named[policy]:
             raise InvalidRequest("'policy' must be the text of a policy.", param="policy")
-        whole = {**there, **{name: text for name, text in named.items() if text is not None}}
-        return {name: text for name, text in whole.items() if text}
+        given = {name: text.encode() for name, text in named.items() if text is not None}
+        return {name: data for name, data in {**there, **given}.items() if data}
 
     async def _record(
         self,
         policy: Policy,
-        texts: Mapping[str, str],
+        contents: Mapping[str, bytes],
         source: Source,
         *,
         by: str = "",
@@ -243,13 +264,16 @@ class PolicyKeeper:
                 previous_hash=previous if source == "start" else self._active.current.hash,
                 source=source,
                 by=by,
-                files=texts,
+                files=files.texts(contents),
             )
         )
 
-    def _swap(self, policy: Policy, source: Source, *, by: str = "") -> None:
+    def _swap(
+        self, policy: Policy, contents: dict[str, bytes], source: Source, *, by: str = ""
+    ) -> None:
         before = self._active.current
         self._active.current = policy
+        self._in_force = contents
         self._active.warning = None
         self._telemetry.set_policy(policy.name, policy.hash)
         self._telemetry.policy_reloaded(True)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import NamedTuple
 
 from click import Group
@@ -28,6 +29,7 @@ from gateway.config import GatewayConfig, complete, load
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.keeper import PolicyKeeper, summary
 from gateway.log import build_log
+from gateway.routing import files
 from gateway.routing.active import ActivePolicy
 from gateway.routing.policy import Policy
 from gateway.routing.vetting import Vetting
@@ -136,13 +138,14 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         return asyncio.run(classify(request, classifiers, timeout_seconds=WARM_UP_SECONDS))
 
     vetting = Vetting(backends=config.backends, classify=classify_now)
-    active = ActivePolicy(vetting.load(config.policy))
+    vetting.load(config.policy)
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
-    # A failing case is an example that may be out of date; a false statement is a broken promise.
-    if refuted := await asyncio.to_thread(vetting.refuted, active.current):
-        raise ConfigError(refuted)
-    active.warning = await asyncio.to_thread(_warning, vetting, active)
+    (policy, warning), snapshot = await asyncio.to_thread(
+        files.settled, config.policy, partial(_first, vetting, config.policy)
+    )
+    active = ActivePolicy(policy)
+    active.warning = warning
     async with AsyncExitStack() as started:
         audit = await DecisionStore.open(config.audit.url, log=log)
         started.push_async_callback(audit.aclose)
@@ -162,6 +165,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         keeper = PolicyKeeper(
             config.policy,
             active,
+            snapshot=snapshot,
             vetting=vetting,
             obeyable=partial(check, backends=backends),
             changes=audit,
@@ -188,10 +192,17 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         yield Running(gateway, keeper)
 
 
-def _warning(vetting: Vetting, active: ActivePolicy) -> str | None:
-    """What is wrong with the policy's tests at the start, when no earlier policy could stay."""
+def _first(vetting: Vetting, path: Path) -> tuple[Policy, str | None]:
+    """The policy to start with and what is wrong with its tests, as no earlier one could stay.
+
+    A failing case is an example that may be out of date; a false statement is a broken promise.
+    Raises ConfigError.
+    """
+    policy = vetting.load(path)
+    if refuted := vetting.refuted(policy):
+        raise ConfigError(refuted)
     try:
-        failures = vetting.failures(active.current)
+        failures = vetting.failures(policy)
     except ConfigError as error:
-        return summary(error)
-    return summary(ConfigError(failures)) if failures else None
+        return policy, summary(error)
+    return policy, summary(ConfigError(failures)) if failures else None

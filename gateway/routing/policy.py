@@ -120,10 +120,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return (*chosen, self.default, self.on_classifier_error, self.on_truncated_input)
 
 
-def load(path: Path, *, backends: Collection[str] | None = None) -> Policy:
+def load(path: Path, *, backends: Collection[str] | None = None, text: str | None = None) -> Policy:
     """The policy in a file or a folder, checked against the registered verifiers and draft sources.
 
     ``backends`` are the names that a rule may send requests to; None leaves them unchecked.
+    ``text`` stands for what the file at ``path`` holds.
     Raises ConfigError with every problem at its line and column.
     """
     if path.is_dir():
@@ -134,7 +135,7 @@ def load(path: Path, *, backends: Collection[str] | None = None) -> Policy:
                 [Problem(f"no {SET_FILE} in this folder", path=path.parent, hint=hint)]
             )
     return parse_policy(
-        documents.read(path),
+        documents.read(path) if text is None else text,
         path,
         verifiers=extensions.names("verifiers"),
         draft_sources=extensions.names("draft_sources"),

@@ -59,11 +59,6 @@ class ProofReport(msgspec.Struct, frozen=True):
         return all(verdict.proved for verdict in self.verdicts)
 
 
-def path_beside(policy: Path) -> Path:
-    """Where the statements about a policy file are: ``x_proof.yaml`` beside ``x.yaml``."""
-    return policy.with_name(f"{policy.stem}_proof{policy.suffix}")
-
-
 def run(policy: Policy, path: Path) -> ProofReport:
     """Prove or refute every statement in the file at ``path``.
 

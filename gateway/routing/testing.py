@@ -62,11 +62,6 @@ class Report(msgspec.Struct, frozen=True):
         return all(result.passed for result in self.results)
 
 
-def path_beside(policy: Path) -> Path:
-    """Where the tests of a policy file are: ``x_test.yaml`` beside ``x.yaml``."""
-    return policy.with_name(f"{policy.stem}_test{policy.suffix}")
-
-
 def run(
     policy: Policy, path: Path, classify: Classify | None = None, *, only: str | None = None
 ) -> Report:

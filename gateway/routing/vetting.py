@@ -5,7 +5,7 @@ Reads files; the clock, the log and the policy in force are its caller's matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,16 +22,19 @@ class Vetting:
         self._backends = backends
         self._classify = classify
 
-    def load(self, path: Path) -> Policy:
-        """The policy in a file. Raises ConfigError with every problem."""
-        return load(path, backends=self._backends)
+    def load(self, path: Path, text: str | None = None) -> Policy:
+        """The policy that ``path`` holds, or would hold if it had this text.
+
+        Raises ConfigError with every problem.
+        """
+        return load(path, backends=self._backends, text=text)
 
     def failures(self, policy: Policy) -> tuple[Problem, ...]:
         """What the policy's own tests find wrong; nothing where it has none.
 
         Raises ConfigError for a test file that is itself wrong.
         """
-        path = testing.path_beside(Path(policy.path))
+        path = files.beside(Path(policy.path), files.TESTS)
         if not path.is_file():
             return ()
         report = testing.run(policy, path, self._classify)
@@ -50,7 +53,7 @@ class Vetting:
 
         Raises ConfigError for a file of statements that is wrong, and where one is too large.
         """
-        path = proofs.path_beside(Path(policy.path))
+        path = files.beside(Path(policy.path), files.PROOFS)
         if not path.is_file():
             return ()
         return tuple(
@@ -71,27 +74,19 @@ class Vetting:
             raise ConfigError(failures)
         return policy
 
-    def read(self, path: Path, text: str) -> Policy:
-        """The policy that ``path`` would hold if it had this text. Raises ConfigError."""
-        return self._of_texts(path, {path.name: text}, self.load)
-
-    def vet_texts(self, path: Path, texts: Mapping[str, str]) -> Policy:
-        """The policy that ``path`` would hold if its files had these texts.
+    def vet_contents(self, path: Path, contents: Mapping[str, bytes]) -> Policy:
+        """The policy that ``path`` would hold if it and its companions had these bytes.
 
         Raises ConfigError; its problems name the files as they are.
         """
-        return self._of_texts(path, texts, self.vet)
-
-    def _of_texts(
-        self, path: Path, texts: Mapping[str, str], make: Callable[[Path], Policy]
-    ) -> Policy:
         with TemporaryDirectory(prefix="draftgate-policy-") as folder:
             copy = Path(folder) / path.name
-            files.write(copy, texts)
+            files.write(copy, contents)
             try:
-                return make(copy)
+                policy = self.vet(copy)
             except ConfigError as error:
                 raise ConfigError([_moved(problem, path) for problem in error.problems]) from None
+        return self.load(path, policy.text)
 
 
 def _moved(problem: Problem, path: Path) -> Problem:

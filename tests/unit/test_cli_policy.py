@@ -250,6 +250,30 @@ def test_fmt_lays_out_a_policy_and_its_tests(policy_file: Path) -> None:
     assert draftgate("fmt", policy_file, "--check").exit_code == 0
 
 
+def test_fmt_of_a_set_leaves_other_files_alone(folder: Path) -> None:
+    (folder / "compose.yaml").write_text("services:   [")
+    result = draftgate("fmt", folder, "--json")
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["changed"]) == 1
+    assert json.loads(draftgate("fmt", folder, "--json").stdout) == {"changed": []}
+    assert (folder / "compose.yaml").read_text() == "services:   ["
+
+
+def test_validate_prints_json(policy_file: Path) -> None:
+    policy_file.write_text(POLICY.replace("{id: code,", "{id: code, expires: 2020-01-01,"))
+    said = json.loads(draftgate("validate", policy_file, "--json").stdout)
+    assert (said["valid"], len(said["hash"]), said["problems"]) == (True, 64, [])
+    assert "rule 'code' expired" in said["warnings"][0]
+
+    policy_file.write_text("version: 1\nname: mine\nrulez: []\n")
+    result = draftgate("validate", policy_file, "--json")
+    said = json.loads(result.stdout)
+    assert (result.exit_code, said["valid"], said["hash"]) == (2, False, None)
+    (problem,) = said["problems"]
+    assert (problem["file"], problem["line"], problem["column"]) == (str(policy_file), 3, 1)
+    assert "rulez" in problem["message"]
+
+
 def test_fmt_does_not_touch_a_file_that_is_wrong(policy_file: Path) -> None:
     policy_file.write_text("nam: mine\nversion:   1\n")
 

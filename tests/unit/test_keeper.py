@@ -56,22 +56,23 @@ class Changes:
 class House:
     """A policy file and its keeper."""
 
-    def __init__(self, folder: Path, files: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, contents: Mapping[str, str] | None = None) -> None:
         self.path = folder / "house.yaml"
-        if files is None:
+        if contents is None:
             self.path.write_text(text("one"))
         else:  # a folder of files
             self.path = folder
-            for name, content in files.items():
+            for name, content in contents.items():
                 (folder / name).write_text(content)
         self.unknown = ""
         self.changes = Changes()
         self.telemetry = Telemetry()
-        vetting = Vetting(backends=(), classify=_never)
+        vetting = self.vetting = Vetting(backends=(), classify=_never)
         self.active = ActivePolicy(vetting.load(self.path))
         self.keeper = PolicyKeeper(
             self.path,
             self.active,
+            snapshot=files.read(self.path),
             vetting=vetting,
             obeyable=self.obey,
             changes=self.changes,
@@ -99,6 +100,10 @@ class House:
 
 def _never(request: ChatRequest) -> Signals:
     raise AssertionError(request)
+
+
+def on_disk(path: Path) -> dict[str, str]:
+    return files.texts(files.read(path).contents)
 
 
 def digest(content: str) -> str:
@@ -241,17 +246,18 @@ async def test_applying_writes_the_files_records_and_swaps(house: House) -> None
 
     assert policy is house.active.current
     assert policy.path == str(house.path)
-    assert files.read(house.path) == {
+    assert on_disk(house.path) == {
         "house.yaml": text("two"),
         "house_test.yaml": cases("standard"),
     }
     record = house.changes.records[-1]
     assert (record.source, record.by, record.policy) == ("api", "ann", "two")
-    assert record.files == files.read(house.path)
+    assert record.files == on_disk(house.path)
 
 
 async def test_applying_keeps_tests_that_are_not_given_and_obeys_them(house: House) -> None:
     files.beside(house.path, "_test").write_text(cases("standard"))
+    assert await house.keeper.reload("file")
     with pytest.raises(ConfigError, match=r"house_test\.yaml: the case 'plain' fails") as caught:
         await house.keeper.apply(
             {"policy": text("two", "speculative")}, replaces=house.hash, by="ann"
@@ -297,7 +303,7 @@ async def test_a_file_that_cannot_be_written_is_a_conflict(
 ) -> None:
     write = files.write
 
-    def only_elsewhere(path: Path, texts: dict[str, str]) -> None:
+    def only_elsewhere(path: Path, texts: dict[str, bytes]) -> None:
         if path == house.path:
             raise OSError(30, "Read-only file system")
         write(path, texts)
@@ -319,7 +325,7 @@ async def test_rolling_back_brings_policy_and_tests_back(house: House) -> None:
     policy = await house.keeper.rollback(first, replaces=house.hash, by="bob")
 
     assert policy.hash == first == house.hash
-    assert files.read(house.path) == {"house.yaml": text("one")}
+    assert on_disk(house.path) == {"house.yaml": text("one")}
     record = house.changes.records[-1]
     assert (record.source, record.by) == ("rollback", "bob")
 
@@ -375,3 +381,123 @@ async def _until(holds: object, seconds: float = 5.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - the file system has no event to wait for
             await asyncio.sleep(0.005)
+
+
+async def test_an_edit_made_while_the_gateway_starts_is_found(house: House) -> None:
+    house.path.write_text(text("two"))  # after it was read, before the keeper starts
+    late = Changes()
+    house.keeper._changes = house.keeper._versions = late
+    await house.keeper.start()
+    assert late.records[0].files == {"house.yaml": text("one")}
+    await _watched(house, lambda: house.name == "two")
+
+
+async def test_a_reload_never_mixes_two_generations_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(tmp_path, SET)
+    vet = house.vetting.vet
+
+    def slow(path: Path) -> Policy:
+        policy = vet(path)
+        (tmp_path / "base.yaml").write_text(text("base") + f"# {policy.hash}\n")
+        return policy
+
+    monkeypatch.setattr(house.vetting, "vet", slow)
+    before = house.hash
+    assert not await house.keeper.reload("signal")
+    assert house.hash == before
+    assert "changed while they were read" in str(house.active.warning)
+
+
+async def test_an_edit_made_while_a_policy_is_applied_is_kept_and_vetted(house: House) -> None:
+    append = house.changes.append_change
+    edited = text("evil", "nonsense")
+
+    async def edit(record: PolicyChange) -> None:
+        await append(record)
+        house.path.write_text(edited)
+
+    house.changes.append_change = edit  # type: ignore[method-assign]
+    await house.keeper.apply({"policy": text("two")}, replaces=house.hash, by="ann")
+    assert house.name == house.changes.records[-1].policy == "two"
+    assert house.path.read_text() == edited
+    await _watched(house, lambda: "nonsense" in str(house.active.warning))
+    assert house.name == "two"
+
+
+async def test_an_edit_is_kept_when_applying_fails(house: House) -> None:
+    async def edit(_: PolicyChange) -> None:
+        house.path.write_text("somebody's work")
+        raise AuditUnavailable("the disk is full")
+
+    house.changes.append_change = edit  # type: ignore[method-assign]
+    with pytest.raises(AuditUnavailable):
+        await house.keeper.apply({"policy": text("two")}, replaces=house.hash, by="ann")
+    assert house.path.read_text() == "somebody's work"
+
+
+async def test_tests_that_are_removed_are_on_record(house: House) -> None:
+    beside = files.beside(house.path, "_test")
+    beside.write_text(cases("standard"))
+    assert await house.keeper.reload("file")
+    await house.keeper.apply({"policy": text("one"), "tests": ""}, replaces=house.hash, by="eve")
+    added, removed = house.changes.records[1:]
+    assert sorted(added.files) == ["house.yaml", "house_test.yaml"]
+    assert (removed.by, sorted(removed.files)) == ("eve", ["house.yaml"])
+
+
+async def test_an_edit_of_the_tests_alone_is_never_written_over(house: House) -> None:
+    beside = files.beside(house.path, "_test")
+    beside.write_bytes(b"# \xe9\n")
+    with pytest.raises(Conflict, match=r"house_test\.yaml holds an edit"):
+        await house.keeper.apply(
+            {"policy": text("two"), "tests": cases("standard")}, replaces=house.hash, by="ann"
+        )
+    assert beside.read_bytes() == b"# \xe9\n"
+
+
+async def test_what_could_not_be_recorded_is_tried_again(house: House) -> None:
+    house.changes.fails = True
+    house.path.write_text(text("two"))
+    await _watched(house, lambda: "disk is full" in str(house.active.warning))
+    house.changes.fails = False
+    await _watched(house, lambda: house.name == "two")
+
+
+async def test_the_watching_outlives_what_it_cannot_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Path) -> str:
+        raise ValueError("no such character")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "fingerprint", broken)
+        assert not await house.keeper.reload("signal")
+        watching = asyncio.create_task(house.keeper.watch(0.005))
+        house.active.warning = None
+        await _until(lambda: "no such character" in str(house.active.warning))
+    house.path.write_text(text("two"))
+    await _until(lambda: house.name == "two")
+    watching.cancel()
+
+
+async def test_a_folder_of_files_is_refused_with_one_message(tmp_path: Path) -> None:
+    house = House(tmp_path, SET)
+    await house.keeper.start()
+    for attempt in (
+        house.keeper.read(text("x")),
+        house.keeper.check({"policy": text("x")}),
+        house.keeper.apply({"policy": text("x")}, replaces="", by="ann"),
+        house.keeper.rollback(house.hash, replaces=house.hash, by="ann"),
+    ):
+        with pytest.raises(Conflict, match="a folder of files: change them there"):
+            await attempt
+
+
+async def _watched(house: House, holds: object) -> None:
+    watching = asyncio.create_task(house.keeper.watch(0.005))
+    try:
+        await _until(holds)
+    finally:
+        watching.cancel()

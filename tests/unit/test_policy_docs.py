@@ -8,8 +8,9 @@ import pytest
 from gateway import documents
 from gateway.cli.policy import policy as policy_commands
 from gateway.routing.cases import CaseFile
+from gateway.routing.files import TESTS, beside
 from gateway.routing.policy import load, parse_policy
-from gateway.routing.testing import path_beside, run
+from gateway.routing.testing import run
 from gateway.routing.when import When
 
 CONDITIONS = {name.rstrip("_") for name in When.__struct_fields__}
@@ -67,7 +68,7 @@ def test_every_example_in_the_reference_is_a_condition_that_works() -> None:
 def test_every_condition_is_shown_to_hold_and_to_fail() -> None:
     path = ROOT / "examples" / "policies" / "conditions.yaml"
     policy = load(path)
-    report = run(policy, path_beside(path))
+    report = run(policy, beside(path, TESTS))
     used = {
         name.rstrip("_")
         for rule in policy.rules

@@ -12,8 +12,9 @@ from gateway.routing import cells
 from gateway.routing.abstraction import Space
 from gateway.routing.analysis import DeadRule, Gap, analyse
 from gateway.routing.cells import Search
+from gateway.routing.files import beside
 from gateway.routing.policy import Policy, load, parse_policy
-from gateway.routing.proofs import path_beside, run
+from gateway.routing.proofs import run
 from gateway.routing.testing import run as run_cases
 from gateway.types import DOMAINS
 
@@ -45,7 +46,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def state(policy: Path, *statements: str) -> Path:
-    path = path_beside(policy)
+    path = beside(policy, "_proof")
     path.write_text(
         "statements:\n"
         + "".join(f"  - {{name: s{i}, {text}}}\n" for i, text in enumerate(statements))

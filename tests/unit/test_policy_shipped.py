@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.routing.files import TESTS, beside
 from gateway.routing.policy import load
-from gateway.routing.testing import path_beside, run
+from gateway.routing.testing import run
 
 POLICIES = Path(__file__).parents[2] / "policies"
 NAMES = ("all-standard", "default", "fastest", "healthcare", "legal")
@@ -20,7 +21,7 @@ def test_the_folder_holds_these_policies_and_no_other() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cases_of_a_shipped_policy_hold_and_reach_every_rule(name: str) -> None:
     path = POLICIES / f"{name}.yaml"
-    report = run(load(path), path_beside(path))
+    report = run(load(path), beside(path, TESTS))
 
     assert [(case.name, case.differences) for case in report.results if not case.passed] == []
     assert report.uncovered == ()

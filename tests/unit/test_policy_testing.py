@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError
+from gateway.routing.files import TESTS, beside
 from gateway.routing.policy import Policy, parse_policy
-from gateway.routing.testing import Report, given_signals, path_beside, run
+from gateway.routing.testing import Report, given_signals, run
 from gateway.types import ChatRequest, Signals
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def test_the_shipped_policy_passes_its_own_tests_which_reach_every_rule() -> Non
     shipped = parse_policy(
         path.read_text(encoding="utf-8"), path, verifiers=("coupled",), draft_sources=("suffix",)
     )
-    result = run(shipped, path_beside(path))
+    result = run(shipped, beside(path, TESTS))
 
     assert [(case.name, case.differences) for case in result.results if not case.passed] == []
     assert result.uncovered == ()
@@ -241,8 +242,8 @@ def test_a_test_file_that_is_wrong_is_refused(tmp_path: Path, text: str, expecte
 
 
 def test_a_missing_test_file_is_named(tmp_path: Path) -> None:
-    beside = path_beside(tmp_path / "my.policy.yaml")
+    place = beside(tmp_path / "my.policy.yaml", TESTS)
 
-    assert beside.name == "my.policy_test.yaml"
+    assert place.name == "my.policy_test.yaml"
     with pytest.raises(ConfigError, match=r"my.policy_test.yaml: no such file"):
-        run(policy(), beside)
+        run(policy(), place)

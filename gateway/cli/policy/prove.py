@@ -13,7 +13,8 @@ from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json
 from gateway.cli.policy.requests import print_case
 from gateway.cli.policy.trace import trace_table
 from gateway.routing.analysis import Analysis, analyse
-from gateway.routing.proofs import ProofReport, Verdict, path_beside, run
+from gateway.routing.files import PROOFS, beside
+from gateway.routing.proofs import ProofReport, Verdict, run
 
 
 @click.command()
@@ -37,7 +38,7 @@ def prove(file: Path | None, statements: Path | None, only_analysis: bool, as_js
     loaded = chosen_policy(file)
     report = None
     if not only_analysis:
-        report = run(loaded, statements or path_beside(Path(loaded.path)))
+        report = run(loaded, statements or beside(Path(loaded.path), PROOFS))
     analysis = analyse(loaded)
     proved = report is None or report.proved
     if as_json:

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json, reader
 from gateway.cli.policy.trace import trace_table
-from gateway.routing.testing import CaseResult, Report, path_beside, run
+from gateway.routing.files import TESTS, beside
+from gateway.routing.testing import CaseResult, Report, run
 
 
 @click.command()
@@ -41,7 +42,7 @@ def test(
     case with --fail-on-empty; 2 when a file is missing or wrong.
     """
     loaded = chosen_policy(file)
-    report = run(loaded, path_beside(Path(loaded.path)), reader(), only=_pattern(only))
+    report = run(loaded, beside(Path(loaded.path), TESTS), reader(), only=_pattern(only))
     complaints = _complaints(report, fail_on_empty, coverage_min)
     if as_json:
         passed = report.passed and not complaints

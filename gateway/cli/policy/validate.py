@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from gateway.cli.policy.chosen import chosen_policy, file_argument
+from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json
+from gateway.errors import ConfigError, Problem
+from gateway.routing.policy import Policy
 
 
 @click.command()
 @file_argument
-def validate(file: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print problems and warnings as JSON.")
+def validate(file: Path | None, as_json: bool) -> None:
     """Check a policy and name every problem with its line and column; warn of expired rules.
 
     Exits with 0 when the policy can be served, 2 when it cannot.
     """
-    loaded = chosen_policy(file)
+    try:
+        loaded = chosen_policy(file)
+    except ConfigError as error:
+        if not as_json:
+            raise
+        problems = [_problem(problem) for problem in error.problems]
+        print_json({"valid": False, "hash": None, "problems": problems, "warnings": []})
+        raise SystemExit(2) from None
+    warnings = loaded.warnings(datetime.datetime.now(datetime.UTC).date())
+    if as_json:
+        print_json({"valid": True, "hash": loaded.hash, "problems": [], "warnings": warnings})
+    else:
+        _print_loaded(loaded, warnings)
+
+
+def _problem(problem: Problem) -> dict[str, str | int]:
+    return {
+        "file": problem.path,
+        "line": problem.line,
+        "column": problem.column,
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+def _print_loaded(loaded: Policy, warnings: Iterable[str]) -> None:
     bans = sum(rule.kind == "ban" for rule in loaded.rules)
     click.echo(
         f"{loaded.path}: ok. Policy {loaded.name}, {loaded.version}: "
@@ -27,5 +56,5 @@ def validate(file: Path | None) -> None:
         click.echo(
             f"{layer.path}: ok. {layer.name} tightens with {len(tuple(layer.rules()))} rules."
         )
-    for warning in loaded.warnings(datetime.datetime.now(datetime.UTC).date()):
+    for warning in warnings:
         click.echo(f"{loaded.path}: warning: {warning}", err=True)
