@@ -193,9 +193,8 @@ def _trusts(policies: Sequence[Policy]) -> Iterator[Trust]:
     )
     for count in range(len(names) + 1):
         for missing in itertools.combinations(names, count):
-            yield Trust(missing=missing)
-            yield Trust(classifier_error=True, missing=missing)
-            yield Trust(truncated=True, missing=missing)
+            for truncated, error in itertools.product((False, True), repeat=2):
+                yield Trust(error, truncated, missing)
 
 
 def _all_leaves(policies: Sequence[Policy], conditions: Sequence[When | None]) -> Iterator[_Leaf]:

@@ -128,6 +128,17 @@ def test_what_is_not_so_has_a_request_against_it_that_is_a_passing_case(
     assert run_cases(parse(), cases).passed
 
 
+def test_a_failed_classifier_and_text_that_was_not_scored_can_come_together(tmp_path: Path) -> None:
+    policy = parse("version: 1\nname: p\non_classifier_error: {mode: speculative}\n")
+    path = state(tmp_path / "p.yaml", "never: {truncated: true, mode: [speculative]}")
+
+    (verdict,) = run(policy, path).verdicts
+
+    assert verdict.counterexample is not None
+    case = verdict.counterexample.case
+    assert case["truncated"] and case["classifier_error"]
+
+
 def test_a_statement_about_no_request_is_not_proved(files: Path) -> None:
     """Code and medical cannot both be the most probable domain."""
     both = "{all: [{domain: {is: code}}, {domain: {is: medical}}]}"
