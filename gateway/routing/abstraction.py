@@ -187,10 +187,12 @@ class Space:
 
 
 def _trusts(policies: Sequence[Policy]) -> Iterator[Trust]:
-    """Only layers go on without a signal; for all other rules it is as if a classifier had failed."""
-    names = sorted(
-        {name for policy in policies for each in policy.layers for name in each.signals_read}
-    )
+    """Where a layer reads signals, it matters which of them are missing, for a signal that only
+    other rules read leaves a layer without doubt; else it is as if a classifier had failed."""
+    names: list[str] = []
+    if any(layer.signals_read for policy in policies for layer in policy.layers):
+        read = (each.signals_read for policy in policies for each in (policy, *policy.layers))
+        names = sorted(frozenset().union(*read))
     for count in range(len(names) + 1):
         for missing in itertools.combinations(names, count):
             for truncated, error in itertools.product((False, True), repeat=2):
