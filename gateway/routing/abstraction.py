@@ -191,8 +191,11 @@ def _trusts(policies: Sequence[Policy]) -> Iterator[Trust]:
     other rules read leaves a layer without doubt; else it is as if a classifier had failed."""
     names: list[str] = []
     if any(layer.signals_read for policy in policies for layer in policy.layers):
-        read = (each.signals_read for policy in policies for each in (policy, *policy.layers))
-        names = sorted(frozenset().union(*read))
+        read = {name for policy in policies for name in policy.signals_read}
+        read |= {
+            name for policy in policies for each in policy.layers for name in each.signals_read
+        }
+        names = sorted(read)
     for count in range(len(names) + 1):
         for missing in itertools.combinations(names, count):
             for truncated, error in itertools.product((False, True), repeat=2):

@@ -65,7 +65,7 @@ class Variable(msgspec.Struct, frozen=True):
         answers = tuple(test(facts)[0] for test in self.tests)
         if answers not in self.classes:
             message = f"cannot tell what the policy makes of this {self.name}"
-            raise ConfigError([Problem(message, hint="please report this as a bug")])
+            raise ConfigError([Problem(message, path="", hint="please report this as a bug")])
         return self.classes[answers]
 
     def upper(self, value: int) -> float | None:

@@ -8,6 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.errors import ConfigError
 from gateway.routing import cells
 from gateway.routing.abstraction import Space
 from gateway.routing.analysis import DeadRule, Gap, analyse
@@ -136,7 +137,8 @@ def test_a_failed_classifier_and_text_that_was_not_scored_can_come_together(tmp_
 
     assert verdict.counterexample is not None
     case = verdict.counterexample.case
-    assert case["truncated"] and case["classifier_error"]
+    assert case["truncated"]
+    assert case["classifier_error"]
 
 
 def test_a_statement_about_no_request_is_not_proved(files: Path) -> None:
@@ -244,6 +246,8 @@ def test_without_statements_only_the_analysis_can_be_had(files: Path) -> None:
     [
         ("never: {when: {stream: true}}", "statements[0].never: says nothing of the decision"),
         ("never: {rule: [cod]}", "the policy has no rule 'cod' (did you mean 'code'?)"),
+        ("never: {verifier: [typicl]}", "unknown verifier 'typicl' (did you mean 'typical'?)"),
+        ("never: {draft_source: [sufix]}", "unknown draft source 'sufix' (did you mean 'suffix'?)"),
         ("never: {mode: [fast]}", "unknown value 'fast'"),
         ("never: {denied: true}, always: {denied: true}", "needs exactly one of `never`"),
         ("never: {max_tokens: 4}", "unknown field 'max_tokens'"),
@@ -255,6 +259,14 @@ def test_a_wrong_statement_is_bad_input(files: Path, text: str, message: str) ->
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_backend_in_a_statement_is_one_that_there_is(files: Path) -> None:
+    path = state(files, "never: {backend: [locl]}")
+
+    assert run(parse(), path).proved
+    with pytest.raises(ConfigError, match="unknown backend 'locl'"):
+        run(parse(), path, backends={"local"})
 
 
 def test_forty_rules_with_three_bars_for_each_of_ten_domains_are_within_reach() -> None:
