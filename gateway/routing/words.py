@@ -15,7 +15,8 @@ them; the zero-width joiners stay, for they change what a word is."""
 
 
 def fold(text: str) -> str:
-    """The text without differences of case, width, composition or white space, nor characters that nobody sees."""
+    """The text without differences of case, width, composition or white space, nor characters
+    that nobody sees."""
     text = text.translate(_INVISIBLE)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
