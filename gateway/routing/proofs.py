@@ -15,7 +15,7 @@ from gateway import documents, extensions
 from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError, Problem
 from gateway.routing.abstraction import Space
-from gateway.routing.assumptions import assume, assume_when, is_assumption
+from gateway.routing.assumptions import assume, assume_when, is_assumption, readable
 from gateway.routing.cells import Search
 from gateway.routing.conditions import compile_when
 from gateway.routing.point import Point
@@ -116,7 +116,7 @@ def counterexample(
     if decision.deny is not None:
         expect["deny"] = decision.deny
     case = {"name": name, **point.case(), "expect": expect}
-    return Counterexample(case, decision, point.assumes)
+    return Counterexample(case, readable(decision), point.assumes)
 
 
 def _check(

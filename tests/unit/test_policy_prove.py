@@ -160,6 +160,10 @@ def test_a_text_that_cannot_be_made_up_is_assumed(files: Path) -> None:
 
     assert verdict.counterexample is not None
     assert verdict.counterexample.assumes == ("text that the regex ^[0-9]{4}$ finds",)
+    assert (
+        verdict.counterexample.decision.trace[-1].detail == "text that the regex ^[0-9]{4}$ finds"
+    )
+    assert verdict.counterexample.decision.trace[1].detail == "no text with the keyword dose"
     result = draftgate("prove", files)
     assert "# assuming text that the regex ^[0-9]{4}$ finds" in result.stdout
 

@@ -328,6 +328,11 @@ def test_a_signal_that_only_other_rules_read_leaves_a_layer_without_doubt(tmp_pa
         ),
         ({"set.yaml": SET.replace("[base", "[base.yaml, base")},
          ["p/set.yaml:1:1: 'base.yaml' is listed twice (list each file once)"]),
+        ({"set.yaml": SET.replace("[base", "[./base.yaml, base")},
+         ["p/set.yaml:1:1: 'base.yaml' is listed twice (list each file once)"]),
+        ({"set.yaml": SET.replace("code.yaml", '"a\\0.yaml"')},
+         ["p/set.yaml:3:23: policies[1]: 'a\\x00.yaml' is no file's name "
+          "(remove the control characters)"]),
         ({"set.yaml": SET.replace("code.yaml", "../code.yaml")},
          ["p/set.yaml:3:23: policies[1]: '../code.yaml' is no policy file of this folder "
           "(give its name, such as base.yaml)"]),
