@@ -171,8 +171,7 @@ class _Replayer:
         error = record.signals.error is not None or facts.unusable is not None
         error = error or any(name not in facts.scores for name in self._policy.signals_read - read)
         missing = tuple(sorted(name for name in read if name not in facts.scores))
-        truncated = record.signals.truncated and not error
-        index: int = trusts.index(Trust(error, truncated, missing))
+        index: int = trusts.index(Trust(error, record.signals.truncated, missing))
         return index
 
 

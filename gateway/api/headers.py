@@ -11,12 +11,12 @@ from litestar.connection import ASGIConnection
 from gateway.errors import InvalidRequest
 from gateway.exchange import new_id
 from gateway.reply import Receipt
+from gateway.routing.when import CREDENTIALS
 from gateway.types import Decision, Mode
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 MODE = "x-draftgate-mode"
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"})
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _UNSAFE = re.compile(r"[^\x20-\x7e]")
 _STATE = "draftgate_request_id"
@@ -51,7 +51,7 @@ def visible(connection: Connection) -> Mapping[str, str]:
     headers: dict[str, str] = {}
     for name, value in connection.headers.multi_items():
         name = name.lower()
-        if name not in _CREDENTIALS:
+        if name not in CREDENTIALS:
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 

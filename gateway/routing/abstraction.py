@@ -187,15 +187,19 @@ class Space:
 
 
 def _trusts(policies: Sequence[Policy]) -> Iterator[Trust]:
-    """Only layers go on without a signal; for all other rules it is as if a classifier had failed."""
-    names = sorted(
-        {name for policy in policies for each in policy.layers for name in each.signals_read}
-    )
+    """Where a layer reads signals, it matters which of them are missing, for a signal that only
+    other rules read leaves a layer without doubt; else it is as if a classifier had failed."""
+    names: list[str] = []
+    if any(layer.signals_read for policy in policies for layer in policy.layers):
+        read = {name for policy in policies for name in policy.signals_read}
+        read |= {
+            name for policy in policies for each in policy.layers for name in each.signals_read
+        }
+        names = sorted(read)
     for count in range(len(names) + 1):
         for missing in itertools.combinations(names, count):
-            yield Trust(missing=missing)
-            yield Trust(classifier_error=True, missing=missing)
-            yield Trust(truncated=True, missing=missing)
+            for truncated, error in itertools.product((False, True), repeat=2):
+                yield Trust(error, truncated, missing)
 
 
 def _all_leaves(policies: Sequence[Policy], conditions: Sequence[When | None]) -> Iterator[_Leaf]:

@@ -6,6 +6,7 @@ policy stays the code that serves requests. A client cannot send such a header: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -14,9 +15,11 @@ from gateway.routing.conditions import compile_when
 from gateway.routing.policy import Placed, Policy, Rule
 from gateway.routing.when import HeaderTest, When
 from gateway.routing.words import fold, has_word
+from gateway.types import Decision
 
 _PREFIX = "assumed "
 HOLDS = "true"
+_IN_TRACE = re.compile(rf"header (?P<name>{_PREFIX}[0-9a-f]+) (?P<value>{HOLDS}|missing)")
 
 
 class Assumption(msgspec.Struct, frozen=True):
@@ -116,6 +119,20 @@ def read(headers: Iterable[str]) -> tuple[Assumption, ...]:
 def is_assumption(header: str) -> bool:
     """Whether a header is a reserved one."""
     return header.startswith(_PREFIX)
+
+
+def readable(decision: Decision) -> Decision:
+    """The decision with a trace that speaks of the text, not of the reserved headers."""
+    trace = tuple(
+        msgspec.structs.replace(each, detail=_IN_TRACE.sub(_shown, each.detail))
+        for each in decision.trace
+    )
+    return msgspec.structs.replace(decision, trace=trace)
+
+
+def _shown(found: re.Match[str]) -> str:
+    (assumption,) = read((found["name"],))
+    return str(assumption) if found["value"] == HOLDS else f"no {assumption}"
 
 
 def _assumed(when: When) -> When:

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.routing.cases import DEFAULT_NOW
 from gateway.routing.globs import witnesses
 from gateway.routing.values import find_timezone, minutes
-from gateway.routing.when import TimeTest, When
+from gateway.routing.when import RESPONSE_FORMATS, TimeTest, When
 
 DAYS_OF_ONE_ZONE = 14
 DAYS_OF_SEVERAL_ZONES = 366
@@ -56,11 +56,8 @@ def _unnamed(named: set[str]) -> tuple[str]:
     return ("x" * (1 + max(map(len, named), default=0)),)
 
 
-def _response_format(leaves: Sequence[When]) -> Iterator[str]:
-    yield from ("text", "json_object", "json_schema", "regex", "choice", "grammar")
-    yield from sorted(
-        {value for leaf in leaves if leaf.response_format for value in leaf.response_format.values}
-    )
+def _response_format(_: Sequence[When]) -> Iterator[str]:
+    yield from RESPONSE_FORMATS
 
 
 def _model(leaves: Sequence[When]) -> Iterator[str]:

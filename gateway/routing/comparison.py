@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.routing.abstraction import Space
-from gateway.routing.assumptions import assume
+from gateway.routing.assumptions import assume, readable
 from gateway.routing.cells import Search
 from gateway.routing.effects import Effect, differences, is_looser
 from gateway.routing.point import Point
@@ -116,6 +116,6 @@ def _change(
         requested_modes=tuple(wish.value if wish else "none" for wish in group.wishes),
         example=shown.case,
         assumes=shown.assumes,
-        old=group.old,
-        new=group.new,
+        old=readable(group.old),
+        new=readable(group.new),
     )

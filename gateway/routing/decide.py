@@ -35,7 +35,6 @@ WISHED_STANDARD_FIRST = 10
 """Standard tokens at the start of a hybrid answer that only the caller asked for."""
 
 _Bans = dict[str, str]
-_Distrust = tuple[Decision, str]
 
 
 def decide(
@@ -52,12 +51,12 @@ def decide(
     trace = [rule.not_reached for rule in policy.rules]
     bans: _Bans = {}
     unite_bans(policy.bans, facts, bans, trace)
-    distrust = _distrust(policy, signals, facts)
+    distrust = _distrust(policy, facts)
     rule = _first_match(policy, facts, bans, trace, only_denies=distrust is not None)
     if rule is not None:
         chosen, may_choose = _decided_by(rule, facts)
     elif distrust is not None:
-        chosen, may_choose = msgspec.structs.replace(distrust[0], reason=distrust[1]), False
+        chosen, may_choose = distrust, False
     else:
         chosen, may_choose = _default(policy, bans), False
     if chosen.mode in bans:
@@ -109,21 +108,13 @@ def _default(policy: Policy, bans: _Bans) -> Decision:
     return msgspec.structs.replace(policy.default, rule=first, reason=reason)
 
 
-def _distrust(policy: Policy, signals: Signals, facts: Facts) -> _Distrust | None:
-    """The block that replaces the decide rules, and why; None when the signals can be trusted."""
-    if signals.error is not None:
-        return policy.on_classifier_error, f"classifier error: {signals.error}"
-    if facts.unusable is not None:
-        return policy.on_classifier_error, f"the score of {facts.unusable} is not a number"
-    if isinstance(facts.request.prompt, tuple) and not signals.total_tokens:
-        return policy.on_truncated_input, "a prompt of token ids, whose text was not scored"
-    for name in policy.signals_read:
-        if name not in facts.scores:
-            return policy.on_classifier_error, f"no classifier gave the signal {name}"
-    if signals.truncated:
-        seen = f"{signals.scored_tokens} of {signals.total_tokens}"
-        return policy.on_truncated_input, f"only {seen} tokens were scored"
-    return None
+def _distrust(policy: Policy, facts: Facts) -> Decision | None:
+    """The block that replaces the decide rules, with why; None when the signals can be trusted."""
+    doubt = facts.doubt(policy.signals_read)
+    if doubt is None:
+        return None
+    block = policy.on_truncated_input if doubt.unread else policy.on_classifier_error
+    return msgspec.structs.replace(block, reason=doubt.why)
 
 
 def _answer_wish(

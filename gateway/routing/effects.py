@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gateway.types import Decision, Mode
+from gateway.types import Decision, Mode, SamplingLimits
 
 _SPEED = {Mode.STANDARD: 0, Mode.HYBRID: 1, Mode.SPECULATIVE: 2}
 
@@ -60,10 +60,8 @@ def _all(old: Decision, new: Decision) -> Iterator[Effect]:
     if old.verifier != new.verifier:
         yield Effect(what="verifier", old=old.verifier, new=new.verifier, looser=None)
     yield from _number("max_distortion", old.max_distortion, new.max_distortion, none=0.0)
-    for what in ("temperature", "max_temperature", "max_tokens"):
-        yield from _number(
-            what, getattr(old.limits, what), getattr(new.limits, what), none=math.inf
-        )
+    yield from _temperature(old.limits, new.limits)
+    yield from _number("max_tokens", old.limits.max_tokens, new.limits.max_tokens, none=math.inf)
     for what, was, now in (
         ("backend", old.backend, new.backend),
         ("draft", _draft(old), _draft(new)),
@@ -81,6 +79,31 @@ def _hybrid(old: Decision, new: Decision) -> Iterator[Effect]:
         was, now = old.content_tokens.value, new.content_tokens.value
         yield Effect(what="content_tokens", old=was, new=now, looser=looser)
     yield from _number("max_entropy", old.max_entropy, new.max_entropy, none=math.inf)
+
+
+def _temperature(old: SamplingLimits, new: SamplingLimits) -> Iterator[Effect]:
+    """A fixed temperature is under its cap; so is what a caller may choose where none is fixed."""
+    if old.temperature is None and new.temperature is None:
+        yield from _number(
+            "max_temperature", old.max_temperature, new.max_temperature, none=math.inf
+        )
+        return
+    was, now = _hottest(old), _hottest(new)
+    words = [_shown_temperature(limits) for limits in (old, new)]
+    if words[0] != words[1]:
+        yield Effect(what="temperature", old=words[0], new=words[1], looser=now > was)
+
+
+def _hottest(limits: SamplingLimits) -> float:
+    given = (limits.temperature, limits.max_temperature)
+    return min((each for each in given if each is not None), default=math.inf)
+
+
+def _shown_temperature(limits: SamplingLimits) -> str:
+    hottest = _hottest(limits)
+    if limits.temperature is not None:
+        return f"{hottest:g}"
+    return "none" if hottest == math.inf else f"at most {hottest:g}"
 
 
 def _number(

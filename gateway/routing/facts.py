@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Set
 from datetime import UTC, date, datetime, tzinfo
+
+import msgspec
 
 from gateway.routing.when import WEEKDAYS
 from gateway.routing.words import fold
 from gateway.types import Caller, ChatRequest, Signals
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """Why the signals of a request cannot be trusted."""
+
+    why: str
+    unread: bool = False
+    """Nothing failed, but some text was not scored."""
 
 
 class Facts:
@@ -21,6 +32,7 @@ class Facts:
         prompt_tokens: int,
         now: datetime,
     ) -> None:
+        self.signals = signals
         self.request = request
         self.caller = caller
         self.prompt_tokens = prompt_tokens
@@ -38,6 +50,22 @@ class Facts:
         self.domains = self.scores.get("domain", {})
         self._shown: dict[str, str] = {}
         self._local: dict[tzinfo, tuple[int, str, str]] = {}
+
+    def doubt(self, read: Set[str]) -> Doubt | None:
+        """Why rules that read these signals cannot trust them; None when they can."""
+        if self.signals.error is not None:
+            return Doubt(f"classifier error: {self.signals.error}")
+        if self.unusable is not None:
+            return Doubt(f"the score of {self.unusable} is not a number")
+        if isinstance(self.request.prompt, tuple) and not self.signals.total_tokens:
+            return Doubt("a prompt of token ids, whose text was not scored", unread=True)
+        for name in read:
+            if name not in self.scores:
+                return Doubt(f"no classifier gave the signal {name}")
+        if self.signals.truncated:
+            seen = f"{self.signals.scored_tokens} of {self.signals.total_tokens}"
+            return Doubt(f"only {seen} tokens were scored", unread=True)
+        return None
 
     def _top(self, name: str) -> tuple[str, float]:
         """The value of a signal with the highest score, the first of equals; ("", 0.0) if none."""

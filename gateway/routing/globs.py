@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 MAX_STATES = 20_000
-_TOKEN = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
+_TOKEN = re.compile(r"\[!?+\]?+[^\]]*+\]|.", re.DOTALL)
+_SURROGATES = range(0xD800, 0xE000)
 
 _Positions = frozenset[int]
 _State = tuple[_Positions, ...]
@@ -49,7 +51,11 @@ def witnesses(patterns: Sequence[str]) -> Iterator[str]:
 
 
 def _tokens(pattern: str) -> list[str]:
-    """Its parts: ``*``, ``?``, ``[...]`` and plain characters; an open ``[`` is a plain one."""
+    """Its parts: ``*``, ``?``, ``[...]`` and plain characters.
+
+    As for `fnmatch`, a ``]`` that comes first in brackets does not close them, and a ``[`` that
+    nothing closes is a plain one.
+    """
     return _TOKEN.findall(pattern)
 
 
@@ -60,7 +66,7 @@ def _letters(patterns: Sequence[str]) -> list[str]:
         for pattern in patterns
         for character in pattern
         for code in (ord(character) - 1, ord(character), ord(character) + 1)
-        if 32 < code < 0xD800
+        if 0 <= code <= sys.maxunicode and code not in _SURROGATES
     }
     other = next(chr(code) for code in range(ord("x"), 0xD800) if chr(code) not in named)
     return [other, *sorted(named)]

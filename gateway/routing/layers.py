@@ -34,6 +34,8 @@ _LOOSENS = "a policy that tightens may only `ban`, `limit` and `deny`"
 
 def _good_file(name: str) -> None:
     path = PurePosixPath(name)
+    if not name.isprintable():
+        raise ValueError(f"{name[:80]!r} is no file's name", "remove the control characters")
     if path.is_absolute() or ".." in path.parts or path.suffix not in (".yaml", ".yml"):
         raise ValueError(
             f"{name[:80]!r} is no policy file of this folder", "give its name, such as base.yaml"
@@ -118,6 +120,6 @@ class SetEntry(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
     def __post_init__(self) -> None:
-        files = (*self.policies, *self.tighten)
-        if twice := next((name for name in files if files.count(name) > 1), None):
+        files = tuple(map(PurePosixPath, (*self.policies, *self.tighten)))
+        if twice := next((str(name) for name in files if files.count(name) > 1), None):
             raise ValueError(f"{twice!r} is listed twice", "list each file once")

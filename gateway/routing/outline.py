@@ -145,10 +145,13 @@ class Outline:
     def _layered(
         self, trust: Trust, chosen: Callable[[Layer], Placed]
     ) -> Iterator[tuple[int, Formula]]:
-        """Rules of layers; where a signal is missing that a layer reads, all of them hold."""
+        """Rules of layers; where a layer cannot trust the signals that it reads, all of them hold."""
         for layer in self._policy.layers:
             applies = self._space.formula(layer.when)
-            doubt = bool(layer.signals_read.intersection(trust.missing))
+            failed = trust.classifier_error or trust.truncated
+            doubt = bool(layer.signals_read.intersection(trust.missing)) or (
+                failed and bool(layer.signals_read)
+            )
             for i, rule in chosen(layer):
                 holds = TRUE if doubt else self._space.formula(rule.when)
                 yield i, self._formulas.conjunction((applies, holds))

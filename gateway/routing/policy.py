@@ -237,7 +237,7 @@ def _rule(entry: RuleEntry | TighteningRule, policy: str, policy_hash: str) -> R
         kind=entry.kind,
         when=entry.when,
         test=compile_when(entry.when),
-        bans=entry.ban or (),
+        bans=tuple(map(Mode, entry.ban or ())),
         decision=msgspec.structs.replace(decision, deny=entry.deny),
         caller_may_choose=isinstance(entry, RuleEntry) and entry.caller_may_choose,
         reason=entry.reason,

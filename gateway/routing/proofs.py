@@ -5,16 +5,17 @@ A statement is about every request there can be, not about cases: see `cells`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway import documents
+from gateway import documents, extensions
 from gateway.documents import Document, suggestion
 from gateway.errors import ConfigError, Problem
 from gateway.routing.abstraction import Space
-from gateway.routing.assumptions import assume, assume_when, is_assumption
+from gateway.routing.assumptions import assume, assume_when, is_assumption, readable
 from gateway.routing.cells import Search
 from gateway.routing.conditions import compile_when
 from gateway.routing.point import Point
@@ -22,7 +23,7 @@ from gateway.routing.policy import Policy
 from gateway.routing.schema import RESERVED_IDS
 from gateway.routing.statements import ProofFile, Statement
 from gateway.routing.when import When
-from gateway.types import Decision
+from gateway.types import EXACT_VERIFIERS, LOSSY_VERIFIERS, Decision
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -59,14 +60,15 @@ class ProofReport(msgspec.Struct, frozen=True):
         return all(verdict.proved for verdict in self.verdicts)
 
 
-def run(policy: Policy, path: Path) -> ProofReport:
+def run(policy: Policy, path: Path, *, backends: Collection[str] | None = None) -> ProofReport:
     """Prove or refute every statement in the file at ``path``.
 
+    ``backends`` are the names that there are; None leaves them unchecked.
     Raises ConfigError for a file that is missing or wrong, and where a statement is too large.
     """
     document = documents.parse(documents.read(path), path)
     statements = documents.convert(document, ProofFile).statements
-    _check(policy, statements, document)
+    _check(policy, statements, document, backends)
     verdicts = tuple(prove(policy, statement) for statement in statements)
     return ProofReport(policy.name, str(path), verdicts)
 
@@ -109,11 +111,39 @@ def counterexample(
     if decision.deny is not None:
         expect["deny"] = decision.deny
     case = {"name": name, **point.case(), "expect": expect}
-    return Counterexample(case, decision, point.assumes)
+    return Counterexample(case, readable(decision), point.assumes)
 
 
-def _check(policy: Policy, statements: tuple[Statement, ...], document: Document) -> None:
-    known = {*RESERVED_IDS, *(rule.id for rule in policy.rules)}
+def _check(
+    policy: Policy,
+    statements: tuple[Statement, ...],
+    document: Document,
+    backends: Collection[str] | None,
+) -> None:
+    """Refuse names that nothing bears: of those every `never` would be true."""
+    decisions = policy.decisions
+    known: dict[str, tuple[str, set[str]]] = {
+        "rule": ("the policy has no rule", {*RESERVED_IDS, *(rule.id for rule in policy.rules)}),
+        "verifier": (
+            "unknown verifier",
+            {
+                *EXACT_VERIFIERS,
+                *LOSSY_VERIFIERS,
+                *extensions.names("verifiers"),
+                *(decision.verifier for decision in decisions),
+            },
+        ),
+        "draft_source": (
+            "unknown draft source",
+            {
+                "none",
+                *extensions.names("draft_sources"),
+                *(decision.draft.source for decision in decisions if decision.draft),
+            },
+        ),
+    }
+    if backends is not None:
+        known["backend"] = ("unknown backend", set(backends))
     names: set[str] = set()
     problems: list[Problem] = []
     for i, statement in enumerate(statements):
@@ -122,10 +152,11 @@ def _check(policy: Policy, statements: tuple[Statement, ...], document: Document
             problems.append(document.problem(message, ("statements", i, "name"), hint="rename it"))
         names.add(statement.name)
         kind = "never" if statement.never is not None else "always"
-        for k, rule in enumerate(statement.claim.rule or ()):
-            if rule not in known:
-                at = ("statements", i, kind, "rule", k)
-                message = f"the policy has no rule {rule!r}"
-                problems.append(document.problem(message, at, hint=suggestion(rule, known)))
+        for field, (message, words) in known.items():
+            for k, word in enumerate(getattr(statement.claim, field) or ()):
+                if word not in words:
+                    at = ("statements", i, kind, field, k)
+                    hint = suggestion(word, words)
+                    problems.append(document.problem(f"{message} {word!r}", at, hint=hint))
     if problems:
         raise ConfigError(sorted(problems, key=lambda problem: problem.line))

@@ -14,14 +14,20 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from gateway.documents import Check
+from gateway.documents import Check, suggestion
 from gateway.routing.when import Count, Several, Text, When, described, exactly_one
 from gateway.types import EXACT_VERIFIERS, LOSSY_VERIFIERS, Mode
 
 RESERVED_IDS = ("default", "on_classifier_error", "on_truncated_input")
 
 
-def _not_banning_standard(modes: tuple[Mode, ...]) -> None:
+def _known_mode(mode: str) -> None:
+    if mode not in tuple(Mode):
+        bannable = (each.value for each in Mode if each is not Mode.STANDARD)
+        raise ValueError(f"unknown value {mode!r}", suggestion(mode, bannable))
+
+
+def _not_banning_standard(modes: tuple[str, ...]) -> None:
     if Mode.STANDARD in modes:
         raise ValueError("standard cannot be banned", "it is the mode that is always safe")
     if len(set(modes)) < len(modes):
@@ -196,7 +202,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 Ban = Annotated[
     Annotated[
-        tuple[Mode, ...],
+        tuple[Annotated[str, Check(_known_mode)], ...],
         Several,
         Check(_not_banning_standard),
     ]

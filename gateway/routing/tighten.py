@@ -103,6 +103,7 @@ def _apply(
         reason = f"{chosen.mode.value} is banned by {rule_id} of {layer.name}"
         chosen = msgspec.structs.replace(standard(chosen, reason), rule=rule_id)
     chosen = limit(layer.limits, chosen, facts, trace, doubt)
+    # Doubt makes an answer slower and shorter; it refuses nobody.
     for i, rule in layer.denies:
         matched, detail = rule.test(facts)
         if matched:
@@ -117,8 +118,6 @@ def _apply(
 
 
 def _doubt(layer: Layer, facts: Facts) -> str:
-    """Which signal of those that the layer reads no classifier gave; empty if all are there."""
-    for name in layer.signals_read:
-        if name not in facts.scores:
-            return f"no classifier gave the signal {name}"
-    return ""
+    """Why the signals that the layer reads cannot be trusted; empty if they can or it reads none."""
+    doubt = facts.doubt(layer.signals_read) if layer.signals_read else None
+    return doubt.why if doubt is not None else ""

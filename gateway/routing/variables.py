@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import ConfigError, Problem
 from gateway.routing.assumptions import read
 from gateway.routing.conditions import TOP_DOMAIN_PROBABILITY, Test
 from gateway.routing.facts import Facts
@@ -57,11 +58,15 @@ class Variable(msgspec.Struct, frozen=True):
         return self.key or _NAMES.get(self.field, self.field)
 
     def value_of(self, facts: Facts) -> int:
-        """The class of what is there in one request. Raises KeyError if there is none for it."""
+        """The class of what is there in one request. Raises ConfigError if there is none for it."""
         if self.field == "top":
             domain, score = facts.top_domain
             return self.tops[domain if score >= TOP_DOMAIN_PROBABILITY else NO_TOP]
-        return self.classes[tuple(test(facts)[0] for test in self.tests)]
+        answers = tuple(test(facts)[0] for test in self.tests)
+        if answers not in self.classes:
+            message = f"cannot tell what the policy makes of this {self.name}"
+            raise ConfigError([Problem(message, path="", hint="please report this as a bug")])
+        return self.classes[answers]
 
     def upper(self, value: int) -> float | None:
         """Where a class of a domain's probability ends, excluded; None: at 1, included."""

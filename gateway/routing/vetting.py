@@ -63,7 +63,7 @@ class Vetting:
                 path=path,
                 hint="`draftgate policy prove` shows a request that is against it",
             )
-            for verdict in proofs.run(policy, path).verdicts
+            for verdict in proofs.run(policy, path, backends=self._backends).verdicts
             if not verdict.proved
         )
 

@@ -6,14 +6,20 @@ requests, modes, nor of what a rule does when it holds.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from gateway.documents import Check, suggestion
 from gateway.routing.values import compile_regex, find_timezone, minutes
+from gateway.routing.words import fold
 from gateway.types import DOMAINS
 
+RESPONSE_FORMATS = ("text", "json_object", "json_schema", "regex", "choice", "grammar")
+CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"})
+"""Headers that conditions never see."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
@@ -28,8 +34,27 @@ def _known_domain(name: str) -> None:
 
 
 def _no_blank(word: str) -> None:
-    if not word.strip():
+    if not fold(word):
         raise ValueError("an empty keyword would match everything", "remove it")
+
+
+def _known_response_format(kind: str) -> None:
+    if kind not in RESPONSE_FORMATS:
+        raise ValueError(f"unknown response format {kind!r}", suggestion(kind, RESPONSE_FORMATS))
+
+
+def _language_code(code: str) -> None:
+    if not re.fullmatch(r"[A-Za-z]{2,3}", code):
+        hint = "give its ISO 639-1 code, such as de; und is an unknown one"
+        raise ValueError(f"{code[:80]!r} is no code of a language", hint)
+
+
+def _readable_header(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+        raise ValueError(f"{name[:80]!r} cannot be a header's name", "write one such as X-Team")
+    if name.lower() in CREDENTIALS:
+        hint = "use `caller` or `team`"
+        raise ValueError(f"no policy sees the header {name}: it holds credentials", hint)
 
 
 def exactly_one(**given: object) -> None:
@@ -50,6 +75,7 @@ Regex = Annotated[str, msgspec.Meta(min_length=1), Check(compile_regex)]
 Keyword = Annotated[str, Check(_no_blank)]
 TimeZone = Annotated[str, Check(find_timezone)]
 Between = Annotated[str, Check(minutes)]
+Header = Annotated[Text, Check(_readable_header)]
 Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 Several = msgspec.Meta(min_length=1)
 
@@ -95,10 +121,20 @@ class DomainTest(msgspec.Struct, frozen=True, kw_only=True):
         return (self.is_,) if self.is_ is not None else self.in_ or ()
 
 
+def _each(test: Callable[[str], None]) -> Check:
+    """The test for every value of a `OneOf`."""
+
+    def check(one_of: OneOf) -> None:
+        for value in one_of.values:
+            test(value)
+
+    return Check(check)
+
+
 class HeaderTest(OneOf, frozen=True, kw_only=True):
     """One request header and the values it may have; names ignore case, values do not."""
 
-    name: Annotated[Text, described("the header's name, in any case")]
+    name: Annotated[Header, described("the header's name, in any case")]
 
 
 class CountRange(msgspec.Struct, frozen=True):
@@ -144,7 +180,8 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     language: Annotated[
-        OneOf | None, described("the most probable language, by ISO 639-1 code", {"is": "de"})
+        Annotated[OneOf, _each(_language_code)] | None,
+        described("the most probable language, by ISO 639-1 code", {"is": "de"}),
     ] = None
     has_context: Annotated[
         bool | None,
@@ -175,7 +212,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     has_tools: Annotated[bool | None, described("the request offers tools", True)] = None
     response_format: Annotated[
-        OneOf | None,
+        Annotated[OneOf, _each(_known_response_format)] | None,
         described(
             "`text`, `json_object`, `json_schema`, `regex`, `choice` or `grammar`",
             {"is": "json_schema"},

@@ -9,8 +9,15 @@ UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MY
 joined on: there, a word has no edges to look for."""
 
 
+_INVISIBLE = dict.fromkeys((0x00AD, 0x200B, 0x2060, 0xFEFF))
+"""Characters that nobody sees and that join or part nothing in the scripts that are written with
+them; the zero-width joiners stay, for they change what a word is."""
+
+
 def fold(text: str) -> str:
-    """The text without differences of case, width, composition or white space."""
+    """The text without differences of case, width, composition or white space, nor characters
+    that nobody sees."""
+    text = text.translate(_INVISIBLE)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split())
 

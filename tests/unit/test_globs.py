@@ -19,7 +19,7 @@ def matched(patterns: list[str], text: str) -> tuple[bool, ...]:
 @given(
     st.lists(
         st.text("ab*?", min_size=1, max_size=4)
-        | st.sampled_from(("[ab]", "[!a]b", "[b", "a[a-c]*")),
+        | st.sampled_from(("[ab]", "[!a]b", "[b", "a[a-c]*", "[]", "[!]", "[]a]", "[!]b", "a[]b")),
         min_size=1,
         max_size=3,
     )
@@ -29,11 +29,19 @@ def test_every_set_of_patterns_that_some_short_text_matches_has_a_witness(
 ) -> None:
     found = {matched(patterns, text) for text in witnesses(patterns)}
     short = (
-        "".join(letters) for n in range(1, 6) for letters in itertools.product("abc[", repeat=n)
+        "".join(letters) for n in range(1, 6) for letters in itertools.product("abc[]", repeat=n)
     )
 
     assert found >= {matched(patterns, text) for text in short}
     assert len(found) == len(list(witnesses(patterns)))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["my model", " ", "🦙-7b", "\U0010ffff", "\t", "m[]", "m[!]", "[ -~]", "[🦙-🦛]", "[]!]"],
+)
+def test_every_pattern_has_a_text_that_matches_it(pattern: str) -> None:
+    assert (True,) in {matched([pattern], text) for text in witnesses([pattern])}
 
 
 def test_a_pattern_that_cannot_match_without_another_gives_no_name_of_its_own() -> None:

@@ -277,3 +277,12 @@ def test_every_character_that_may_be_a_keyword_can_be_looked_for(plane: int) -> 
         character = chr(code)
         if character.strip() and not 0xD800 <= code < 0xE000:
             assert has_word(fold(f"( {character} )"), fold(character)), hex(code)
+
+
+@pytest.mark.parametrize("invisible", ["\u00ad", "\u200b", "\u2060", "\ufeff"])
+def test_characters_that_nobody_sees_hide_no_word(invisible: str) -> None:
+    assert has_word(fold(f"take ibu{invisible}profen"), fold("Ibuprofen"))
+
+
+def test_joiners_that_change_a_word_stay() -> None:
+    assert fold("می\u200cخواهم") != fold("میخواهم")

@@ -186,3 +186,30 @@ def test_a_wrong_file_is_bad_input(pair: tuple[Path, Path]) -> None:
 
     assert result.exit_code == 2
     assert "new.yaml:1:10: version: version 2 is not known" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "looser"),
+    [
+        ((None, 0.4), (0.2, None), ["temperature at most 0.4 → 0.2"], False),
+        ((None, 0.4), (0.5, None), ["temperature at most 0.4 → 0.5"], True),
+        ((None, 0.4), (0.5, 0.4), ["temperature at most 0.4 → 0.4"], False),
+        ((0.2, None), (None, 0.4), ["temperature 0.2 → at most 0.4"], True),
+        ((0.2, 0.4), (0.2, None), [], False),
+        ((0.5, 0.4), (0.5, None), ["temperature 0.4 → 0.5"], True),
+    ],
+)
+def test_a_fixed_temperature_counts_as_it_is_applied(
+    old: tuple[float | None, float | None],
+    new: tuple[float | None, float | None],
+    said: list[str],
+    looser: bool,
+) -> None:
+    def decision(fixed: float | None, cap: float | None) -> Decision:
+        limits = SamplingLimits(max_temperature=cap, temperature=fixed)
+        return Decision(mode=Mode.STANDARD, rule="r", policy="p", policy_hash="", limits=limits)
+
+    effects = differences(decision(*old), decision(*new))
+
+    assert [str(effect) for effect in effects] == said
+    assert is_looser(effects) is looser

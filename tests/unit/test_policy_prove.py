@@ -8,6 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.errors import ConfigError
 from gateway.routing import cells
 from gateway.routing.abstraction import Space
 from gateway.routing.analysis import DeadRule, Gap, analyse
@@ -129,6 +130,18 @@ def test_what_is_not_so_has_a_request_against_it_that_is_a_passing_case(
     assert run_cases(parse(), cases).passed
 
 
+def test_a_failed_classifier_and_text_that_was_not_scored_can_come_together(tmp_path: Path) -> None:
+    policy = parse("version: 1\nname: p\non_classifier_error: {mode: speculative}\n")
+    path = state(tmp_path / "p.yaml", "never: {truncated: true, mode: [speculative]}")
+
+    (verdict,) = run(policy, path).verdicts
+
+    assert verdict.counterexample is not None
+    case = verdict.counterexample.case
+    assert case["truncated"]
+    assert case["classifier_error"]
+
+
 def test_a_statement_about_no_request_is_not_proved(files: Path) -> None:
     """Code and medical cannot both be the most probable domain."""
     both = "{all: [{domain: {is: code}}, {domain: {is: medical}}]}"
@@ -148,6 +161,10 @@ def test_a_text_that_cannot_be_made_up_is_assumed(files: Path) -> None:
 
     assert verdict.counterexample is not None
     assert verdict.counterexample.assumes == ("text that the regex ^[0-9]{4}$ finds",)
+    assert (
+        verdict.counterexample.decision.trace[-1].detail == "text that the regex ^[0-9]{4}$ finds"
+    )
+    assert verdict.counterexample.decision.trace[1].detail == "no text with the keyword dose"
     result = draftgate("prove", files)
     assert "# assuming text that the regex ^[0-9]{4}$ finds" in result.stdout
 
@@ -234,6 +251,8 @@ def test_without_statements_only_the_analysis_can_be_had(files: Path) -> None:
     [
         ("never: {when: {stream: true}}", "statements[0].never: says nothing of the decision"),
         ("never: {rule: [cod]}", "the policy has no rule 'cod' (did you mean 'code'?)"),
+        ("never: {verifier: [typicl]}", "unknown verifier 'typicl' (did you mean 'typical'?)"),
+        ("never: {draft_source: [sufix]}", "unknown draft source 'sufix' (did you mean 'suffix'?)"),
         ("never: {mode: [fast]}", "unknown value 'fast'"),
         ("never: {denied: true}, always: {denied: true}", "needs exactly one of `never`"),
         ("never: {max_tokens: 4}", "unknown field 'max_tokens'"),
@@ -245,6 +264,14 @@ def test_a_wrong_statement_is_bad_input(files: Path, text: str, message: str) ->
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_backend_in_a_statement_is_one_that_there_is(files: Path) -> None:
+    path = state(files, "never: {backend: [locl]}")
+
+    assert run(parse(), path).proved
+    with pytest.raises(ConfigError, match="unknown backend 'locl'"):
+        run(parse(), path, backends={"local"})
 
 
 def test_forty_rules_with_three_bars_for_each_of_ten_domains_are_within_reach() -> None:

@@ -1,18 +1,30 @@
 """Sets of policies, and policies that only tighten."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.errors import ConfigError
+from gateway.routing import proofs
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy, load, parse_policy
 from gateway.routing.testing import given_signals
-from gateway.types import Caller, ChatRequest, Decision, Mode, RuleTrace, SamplingLimits, Signals
+from gateway.types import (
+    Caller,
+    ChatRequest,
+    Decision,
+    Mode,
+    RuleTrace,
+    SamplingLimits,
+    Signal,
+    Signals,
+)
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 SET = """\
@@ -218,6 +230,57 @@ def test_in_doubt_all_bans_and_limits_of_a_layer_hold() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "request_", "why"),
+    [
+        ({"total_tokens": 9}, {}, "only 1 of 9 tokens were scored"),
+        ({"error": "late"}, {}, "classifier error: late"),
+        (
+            {"scored_tokens": 0, "total_tokens": 0},
+            {"prompt": (1, 2, 3)},
+            "a prompt of token ids, whose text was not scored",
+        ),
+        (
+            {"items": (*given_signals({}).items, Signal("domain", "code", math.nan, "c"))},
+            {},
+            "the score of domain code is not a number",
+        ),
+    ],
+)
+def test_a_ban_of_a_layer_holds_where_its_signals_cannot_be_trusted(
+    changes: dict[str, Any], request_: dict[str, Any], why: str
+) -> None:
+    blocks = "on_classifier_error: {mode: speculative}\non_truncated_input: {mode: speculative}\n"
+    files = {**FILES, "code.yaml": blocks + CODE, "base.yaml": BASE.replace("on_trunc", "#")}
+    signals = msgspec.structs.replace(given_signals({}), **changes)
+    red = choose(signals, "red", files, **request_)
+
+    assert summary(red) == ("standard", "red-code")
+    assert red.trace[4] == RuleTrace("red-code", "ban", True, why)
+    assert red.deny is None
+    assert choose(signals, None, files, **request_).mode is Mode.SPECULATIVE
+
+
+def test_a_signal_that_only_other_rules_read_leaves_a_layer_without_doubt(tmp_path: Path) -> None:
+    """The language is missing, so `on_classifier_error` decides; red reads domains alone."""
+    base = BASE.replace("on_truncated_input: {mode: standard, max_tokens: 7}", "{}")
+    files = {
+        **FILES,
+        "base.yaml": base.replace("{}", "on_classifier_error: {mode: speculative}").replace(
+            "{domain: {is: customer_support}}", "{language: {is: en}}"
+        ),
+    }
+    folder = write(tmp_path, files)
+    (folder / "set_proof.yaml").write_text(
+        "statements: [{name: s, never: "
+        "{when: {team: {is: red}}, classifier_error: true, mode: [speculative]}}]\n"
+    )
+    (verdict,) = proofs.run(load(folder), folder / "set_proof.yaml").verdicts
+
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.assumes == ("no classifier gives the signal language",)
+
+
+@pytest.mark.parametrize(
     ("files", "expected"),
     [
         (
@@ -265,6 +328,11 @@ def test_in_doubt_all_bans_and_limits_of_a_layer_hold() -> None:
         ),
         ({"set.yaml": SET.replace("[base", "[base.yaml, base")},
          ["p/set.yaml:1:1: 'base.yaml' is listed twice (list each file once)"]),
+        ({"set.yaml": SET.replace("[base", "[./base.yaml, base")},
+         ["p/set.yaml:1:1: 'base.yaml' is listed twice (list each file once)"]),
+        ({"set.yaml": SET.replace("code.yaml", '"a\\0.yaml"')},
+         ["p/set.yaml:3:23: policies[1]: 'a\\x00.yaml' is no file's name "
+          "(remove the control characters)"]),
         ({"set.yaml": SET.replace("code.yaml", "../code.yaml")},
          ["p/set.yaml:3:23: policies[1]: '../code.yaml' is no policy file of this folder "
           "(give its name, such as base.yaml)"]),

@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from gateway import config
 from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json
 from gateway.cli.policy.requests import print_case
 from gateway.cli.policy.trace import trace_table
@@ -38,7 +39,9 @@ def prove(file: Path | None, statements: Path | None, only_analysis: bool, as_js
     loaded = chosen_policy(file)
     report = None
     if not only_analysis:
-        report = run(loaded, statements or beside(Path(loaded.path), PROOFS))
+        backends = config.load().backends if file is None else None
+        path = statements or beside(Path(loaded.path), PROOFS)
+        report = run(loaded, path, backends=backends)
     analysis = analyse(loaded)
     proved = report is None or report.proved
     if as_json:
