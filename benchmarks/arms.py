@@ -17,11 +17,13 @@ from decoders import (
     CostModel,
     Engine,
     Hybrid,
+    ModelDraftSource,
     Request,
     SamplingParams,
     Speculative,
     Standard,
     SuffixDraftSource,
+    load_draft,
     load_profile,
 )
 from decoders.drafts.base import DraftSource
@@ -55,15 +57,17 @@ def ours(loaded: LoadedModel, chosen: Mapping[str, Mode]) -> list[Arm]:
     return [arm(name, mode) for name, mode in chosen.items()]
 
 
-def model_drafts(spec: str, loaded: LoadedModel, dtype: str, device: str) -> DraftSource:
+def model_drafts(
+    spec: str, num_layers: int | None, loaded: LoadedModel, dtype: str, device: str
+) -> DraftSource:
     """The draft model at ``spec`` as a source. Raises ModelError where it cannot draft for ``loaded``."""
-    from decoders import ModelDraftSource, load_draft
-
-    draft = load_draft(spec, loaded, dtype=dtype, device=device)
+    draft = load_draft(spec, loaded, dtype=dtype, device=device, num_layers=num_layers)
     return ModelDraftSource(draft.model, load_profile(draft))
 
 
-def theirs(model: str, dtype: str, device: str, draft_model: str | None) -> list[Arm]:
+def theirs(
+    model: str, dtype: str, device: str, draft_model: str | None, draft_layers: int | None
+) -> list[Arm]:
     """transformers' arms, over the same weights; with an assistant model where one is given."""
     target = _plain(model, dtype, device)
     extras: dict[str, dict[str, Any]] = {
@@ -71,7 +75,7 @@ def theirs(model: str, dtype: str, device: str, draft_model: str | None) -> list
         LOOKUP: {"prompt_lookup_num_tokens": NUM_SPECULATIVE_TOKENS},
     }
     if draft_model is not None:
-        extras[ASSISTED] = {"assistant_model": _plain(draft_model, dtype, device)}
+        extras[ASSISTED] = {"assistant_model": _plain(draft_model, dtype, device, draft_layers)}
 
     def arm(name: str, extra: dict[str, Any]) -> Arm:
         return Arm(name, lambda task: _generate_answer(target, extra, task), same_noise=False)
@@ -144,6 +148,7 @@ def _generate_answer(model: PreTrainedModel, extra: dict[str, Any], task: Task) 
     return Answer(output[0, ids.shape[1] :].tolist(), streamer.times[-1] - start, steps)
 
 
-def _plain(model: str, dtype: str, device: str) -> PreTrainedModel:
-    loaded = AutoModelForCausalLM.from_pretrained(fetch(model), dtype=getattr(torch, dtype))
+def _plain(model: str, dtype: str, device: str, num_layers: int | None = None) -> PreTrainedModel:
+    cut = {} if num_layers is None else {"num_hidden_layers": num_layers}
+    loaded = AutoModelForCausalLM.from_pretrained(fetch(model), dtype=getattr(torch, dtype), **cut)
     return loaded.to(device).eval()

@@ -72,6 +72,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", default="demo", help="a folder, a .gguf file, a hub id, or demo")
     add("--draft-model", help="two more arms that draft with it: as --model")
+    add("--draft-layers", type=_positive, help="cut it to its first layers; alone: cut --model")
     add("--device", default="cpu")
     add("--dtype", type=_list(str), default=["float32"], help="one or more, with commas")
     add("--prompts", type=Path, default=HERE / "prompts.jsonl", help="our rows, or Spec-Bench's")
@@ -93,6 +94,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.out and (len(options.dtype) > 1 or options.out.suffix != ".json"):
         parser.error("--out is one file, NAME.json, for one dtype")
+    if options.draft_layers and not options.draft_model:
+        options.draft_model = options.model
     if "auto" in (options.device, *options.dtype):
         parser.error("--device and --dtype name what is measured: give cpu or cuda, float32, …")
     return options
@@ -110,12 +113,9 @@ def _measure(
     )
     prompts, left_out = _fitting(loaded, chosen, options.tokens)
     where = (dtype, options.device)
-    draft = options.draft_model and model_drafts(options.draft_model, loaded, *where)
-    available = modes(draft or None)
-    arms = choose(
-        [*theirs(options.model, *where, options.draft_model), *ours(loaded, available)],
-        options.arms,
-    )
+    pair = (options.draft_model, options.draft_layers)
+    available = modes(model_drafts(*pair, loaded, *where) if options.draft_model else None)
+    arms = choose([*theirs(options.model, *where, *pair), *ours(loaded, available)], options.arms)
     mine = {arm.name: available[arm.name] for arm in arms if arm.name in available}
     warm = Task(loaded.tokenizer.encode("Warm up."), 0.0, 0, REFERENCE_TOKENS)
     for arm in arms:
@@ -163,6 +163,7 @@ def _measure(
             "model": loaded.name,
             "dtype": dtype,
             "draft_model": bool(options.draft_model),
+            "draft_layers": options.draft_layers,
             "tokens": options.tokens,
             "rounds": options.rounds,
             "prompts": options.prompts.stem,
