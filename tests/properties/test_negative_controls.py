@@ -546,7 +546,7 @@ def test_a_drawn_draft_cut_for_its_tokens_is_seen(monkeypatch):
     monkeypatch.setattr(
         drafter,
         "_possible",
-        lambda ticket, draft: draft.first(ticket.constraint.count_allowed(draft.token_ids)),
+        lambda wish, draft: draft.first(wish.ticket.constraint.count_allowed(draft.token_ids)),
     )
     with pytest.raises(AssertionError):
         check()
