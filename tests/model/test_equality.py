@@ -26,7 +26,7 @@ PROMPTS = [
     json.loads(line)
     for line in (Path(__file__).parent.parent / "data" / "prompts.jsonl").read_text().splitlines()
 ]
-MAX_TOKENS = 24
+MAX_TOKENS = 16
 NEAR_TIE = 1e-3
 """Rounding moves a float32 logit of this model by about 1e-5; differences below this are ties."""
 MAX_MISMATCHES = 4
@@ -121,7 +121,6 @@ def assert_same(demo, cases, outputs, expected, what):
     ("mode", "decode"),
     [
         ("speculative", decode_alone),
-        ("standard", decode_together),
         ("hybrid", decode_together),
         ("content", decode_together),
     ],
@@ -131,7 +130,7 @@ def test_every_mode_gives_the_standard_answer(demo, cases, modes, reference, mod
 
     assert_same(demo, cases, [row.output_ids for row in rows], reference, mode)
     accepted = sum(row.stats.num_accepted_tokens for row in rows)
-    assert (accepted > 0) == (mode != "standard"), "no draft was accepted, so nothing was tried"
+    assert accepted > 0, "no draft was accepted, so nothing was tried"
 
 
 def test_in_a_mixed_batch_with_cancellations_every_mode_gives_the_standard_answer(
