@@ -9,6 +9,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from gateway.types import DOMAINS
+
 TASKS = (
     "multi_turn",
     "translation",
@@ -19,18 +21,6 @@ TASKS = (
 )
 """Spec-Bench's six (Xia et al., arXiv 2401.07851)."""
 
-DOMAINS = (
-    "medical",
-    "legal",
-    "finance",
-    "code",
-    "math_reasoning",
-    "factual_qa",
-    "structured_extraction",
-    "creative_writing",
-    "customer_support",
-    "general_chat",
-)
 EDITS = ("code_edit",)
 GROUPS = TASKS + DOMAINS + EDITS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -74,10 +74,16 @@ class PolicyKeeper:
         """What is in force."""
         return self._active
 
-    @property
-    def versions(self) -> Versions:
-        """What was in force before."""
-        return self._versions
+    async def changes(self) -> Sequence[PolicyChange]:
+        """The last hundred changes, newest first."""
+        return await self._versions.changes()
+
+    async def version(self, policy_hash: str) -> PolicyChange:
+        """The last change that brought the policy with this hash into force. Raises NotFound."""
+        change = await self._versions.version(policy_hash)
+        if change is None:
+            raise NotFound(f"No policy with the hash {policy_hash} was ever in force here.")
+        return change
 
     async def start(self) -> None:
         """Record the policy that the gateway starts with, unless the log ended with it."""
@@ -196,9 +202,7 @@ class PolicyKeeper:
         Raises NotFound for a hash that was never in force, and what `apply` raises.
         """
         self._refuse_set()
-        version = await self._versions.version(policy_hash)
-        if version is None:
-            raise NotFound(f"No policy with the hash {policy_hash} was ever in force here.")
+        version = await self.version(policy_hash)
         roles = dict(zip(("policy", "tests", "proofs"), files.names(self._path), strict=True))
         if self._path.name not in version.files:
             raise Conflict("That version was kept under another file name; apply its text instead.")

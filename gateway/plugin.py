@@ -138,14 +138,13 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         return asyncio.run(classify(request, classifiers, timeout_seconds=WARM_UP_SECONDS))
 
     vetting = Vetting(backends=config.backends, classify=classify_now)
-    vetting.load(config.policy)
-    # Some read their data on first use; the first caller should not have to wait for that.
-    await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
     (policy, warning), snapshot = await asyncio.to_thread(
         files.settled, config.policy, partial(_first, vetting, config.policy)
     )
     active = ActivePolicy(policy)
     active.warning = warning
+    # Some read their data on first use; the first caller should not have to wait for that.
+    await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
     async with AsyncExitStack() as started:
         audit = await DecisionStore.open(config.audit.url, log=log)
         started.push_async_callback(audit.aclose)

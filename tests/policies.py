@@ -166,11 +166,11 @@ def policy_of(rules: list[dict[str, Any]], layers: Layers | None = None) -> Poli
         audience = {"for": {"team": {"is": team}}}
         files[f"{team}.yaml"] = {**head, **audience, "rules": numbered(team, tightening)}
     return parse_policy(
-        _Plain.text(files["set.yaml"]),
+        plain_yaml(files["set.yaml"]),
         "set.yaml",
         verifiers=("coupled",),
         draft_sources=("suffix",),
-        read=lambda path: _Plain.text(files[path.name]),
+        read=lambda path: plain_yaml(files[path.name]),
     )
 
 
@@ -180,9 +180,9 @@ class _Plain(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
-    @classmethod
-    def text(cls, document: Any) -> str:
-        return yaml.dump(document, Dumper=cls)
+
+def plain_yaml(document: Any) -> str:
+    return yaml.dump(document, Dumper=_Plain)
 
 
 def essence(decision: Decision) -> Decision:

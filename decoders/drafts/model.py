@@ -117,11 +117,9 @@ class ModelDraftSource:
 
     def price(self, request: DraftRequest) -> Price | None:
         """By what the row's slot lacks; None without a slot, or past the draft model's context."""
-        if self._room(request) < 1:
+        if not self._serves(request):
             return None
         memory = self._memories.get(request.sequence_id)
-        if memory is None and not self._free:
-            return None
         num_read = 0
         if memory is not None:
             memory.roll_back(request.token_ids)
@@ -154,19 +152,23 @@ class ModelDraftSource:
         """Tokens that can be drawn within the draft model's context; the last is never read."""
         return self._model.max_length - len(request.token_ids) + 1
 
+    def _serves(self, request: DraftRequest) -> bool:
+        """Whether there is room for a draft, and a slot to draw it in."""
+        has_slot = request.sequence_id in self._memories or bool(self._free)
+        return has_slot and self._room(request) >= 1
+
     def _line(self, request: DraftRequest) -> _Line | None:
         """A draft to begin, rolled back to where it can; None where `price` is."""
-        room = self._room(request)
-        memory = self._memories.get(request.sequence_id)
-        if room < 1 or (memory is None and not self._free):
+        if not self._serves(request):
             return None
+        memory = self._memories.get(request.sequence_id)
         if memory is None:
             # The lowest: attention reads from the first taken slot to the last.
             slot = min(self._free)
             self._free.remove(slot)
             memory = self._memories[request.sequence_id] = _Memory(slot)
         memory.roll_back(request.token_ids)
-        return _Line(request, memory, min(request.max_tokens, room))
+        return _Line(request, memory, min(request.max_tokens, self._room(request)))
 
     def _to_read(self, lines: Sequence[_Line]) -> list[tuple[_Line, tuple[int, ...]]]:
         """What each row has not read, those first that lack least, as far as a step's budget goes."""

@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 
 from gateway.api.headers import request_id, requested_mode, visible
 from gateway.api.policy import fit, read_as, refuse_all_but_admins
-from gateway.api.requests import chat_request, completion_request
+from gateway.api.requests import converter
 from gateway.errors import InvalidRequest
 from gateway.keeper import PolicyKeeper
 from gateway.service import Gateway
@@ -60,7 +60,7 @@ async def explain_decision(
 
 
 def _request(fields: Mapping[str, Any]) -> ChatRequest:
-    if ("messages" in fields) == ("prompt" in fields):
+    convert = converter(fields)
+    if convert is None:
         raise InvalidRequest("'request' needs either 'messages' or 'prompt'.", param="request")
-    convert = chat_request if "messages" in fields else completion_request
     return convert(fields).request

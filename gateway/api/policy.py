@@ -19,7 +19,6 @@ from gateway.audit.record import PolicyChange
 from gateway.errors import (
     ConfigError,
     InvalidRequest,
-    NotFound,
     PermissionDenied,
     PreconditionRequired,
     Problem,
@@ -137,7 +136,7 @@ async def list_versions(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[VersionList]:
     """The last hundred changes, newest first."""
-    changes = await keeper.versions.changes()
+    changes = await keeper.changes()
     active = keeper.active.current.hash
     return _answer(request, VersionList(data=[_version(change, active) for change in changes]))
 
@@ -149,9 +148,7 @@ async def get_version(
     policy_hash: FromPath[str],
 ) -> Response[VersionObject]:
     """One version with its texts."""
-    change = await keeper.versions.version(_hash(policy_hash))
-    if change is None:
-        raise NotFound(f"No policy with the hash {policy_hash} was ever in force here.")
+    change = await keeper.version(_hash(policy_hash))
     found = _version(change, keeper.active.current.hash)
     return _answer(request, msgspec.structs.replace(found, files=dict(change.files)))
 

@@ -5,7 +5,7 @@ It knows nothing of HTTP: headers and the raw body are the endpoint's to add.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -88,6 +88,13 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
         grammar=grammar,
     )
     return Asked(request, _include_usage(wire))
+
+
+def converter(fields: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Asked] | None:
+    """What turns fields of either body into a request; None where they are of neither or of both."""
+    if ("messages" in fields) == ("prompt" in fields):
+        return None
+    return chat_request if "messages" in fields else completion_request
 
 
 def _include_usage(wire: SamplingFields) -> bool:

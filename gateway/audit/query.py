@@ -112,22 +112,12 @@ class DecisionReader:
 
     async def changes(self, *, limit: int = 100) -> tuple[PolicyChange, ...]:
         """The last policy changes, newest first."""
-        query = (
-            sa.select(policy_changes.c.seq, policy_changes.c.document)
-            .order_by(policy_changes.c.seq.desc())
-            .limit(limit)
-        )
-        rows = await self._read(lambda c: c.execute(query).all())
+        rows = await self._read(lambda c: c.execute(_SELECT_CHANGES.limit(limit)).all())
         return tuple(_change(row.seq, row.document) for row in rows)
 
     async def version(self, policy_hash: str) -> PolicyChange | None:
         """The last change that brought the policy with this hash into force."""
-        query = (
-            sa.select(policy_changes.c.seq, policy_changes.c.document)
-            .where(policy_changes.c.policy_hash == policy_hash)
-            .order_by(policy_changes.c.seq.desc())
-            .limit(1)
-        )
+        query = _SELECT_CHANGES.where(policy_changes.c.policy_hash == policy_hash).limit(1)
         row = await self._read(lambda c: c.execute(query).first())
         return None if row is None else _change(row.seq, row.document)
 
@@ -153,6 +143,11 @@ _SELECT = sa.select(
     decisions.c.document.label("decision"),
     outcomes.c.document.label("outcome"),
 ).select_from(decisions.outerjoin(outcomes, outcomes.c.decision_id == decisions.c.decision_id))
+
+
+_SELECT_CHANGES = sa.select(policy_changes.c.seq, policy_changes.c.document).order_by(
+    policy_changes.c.seq.desc()
+)
 
 
 def _fetch(connection: sa.Connection, query: _Query) -> tuple[Entry, ...]:

@@ -6,7 +6,8 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -108,10 +109,8 @@ class DecisionStore:
 
     async def append_decision(self, record: DecisionRecord) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
-        try:
+        with _recordable("decision"):
             row = decision_row(record, self._opened.writer)
-        except ValueError as error:
-            raise AuditUnavailable(f"the decision cannot be recorded: {error}") from error
         await self._writer.write(row, may_refuse=True)
 
     async def append_outcome(self, record: OutcomeRecord) -> None:
@@ -119,18 +118,14 @@ class DecisionStore:
 
         Never refused for want of room: there is at most one for each decision that found room.
         """
-        try:
+        with _recordable("outcome"):
             row = outcome_row(record)
-        except ValueError as error:
-            raise AuditUnavailable(f"the outcome cannot be recorded: {error}") from error
         await self._writer.write(row, may_refuse=False)
 
     async def append_change(self, record: PolicyChange) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
-        try:
+        with _recordable("policy change"):
             row = change_row(record, self._opened.writer)
-        except ValueError as error:
-            raise AuditUnavailable(f"the policy change cannot be recorded: {error}") from error
         await self._writer.write(row, may_refuse=True)
 
     async def aclose(self) -> None:
@@ -169,6 +164,15 @@ class DecisionStore:
                 values = [row.values for row in rows if row.table is table]
                 if values:
                     connection.execute(sa.insert(table), values)
+
+
+@contextmanager
+def _recordable(what: str) -> Iterator[None]:
+    """Raises AuditUnavailable for a record that cannot be written down."""
+    try:
+        yield
+    except ValueError as error:
+        raise AuditUnavailable(f"the {what} cannot be recorded: {error}") from error
 
 
 def _broken_rule(row: Row, error: IntegrityError) -> str:

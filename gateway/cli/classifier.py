@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -17,6 +16,7 @@ from gateway.classification import linear, training
 from gateway.classification.domain import SHIPPED_WEIGHTS
 from gateway.classification.evaluation import Report, evaluate
 from gateway.classification.rows import Row, read_rows
+from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
 
 _data = click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -111,7 +111,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 def _show(report: Report, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        print_json(report)
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("domain", "rows", "precision", "recall", "F1", "AP"):

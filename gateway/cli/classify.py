@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gateway import config
+from gateway.cli.printing import print_json
 from gateway.cli.request_file import read_request
 from gateway.cli.signals import SignalReader
 from gateway.types import ChatRequest, Message, Signals
@@ -39,7 +39,7 @@ def classify(
         raise click.UsageError("--weights is for the classifier domain, which is not configured.")
     signals = SignalReader(names, {"domain": {"weights": weights}} if weights else None)(request)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(signals)).decode())
+        print_json(signals)
     else:
         _print(signals)
     if signals.error:

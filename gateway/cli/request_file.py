@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.api.body import decode
-from gateway.api.requests import chat_request, completion_request
+from gateway.api.requests import converter
 from gateway.errors import ConfigError, InvalidRequest, Problem
 from gateway.types import ChatRequest
 
@@ -39,8 +39,8 @@ def read_request(path: Path) -> ChatRequest:
 
 def _request(raw: bytes, path: Path) -> ChatRequest:
     fields = {"model": "any", **decode(raw)}
-    if ("messages" in fields) == ("prompt" in fields):
+    convert = converter(fields)
+    if convert is None:
         hint = "as in the body of a chat or text completion"
         raise ConfigError([Problem("needs either `messages` or `prompt`", path=path, hint=hint)])
-    convert = chat_request if "messages" in fields else completion_request
     return convert(fields).request

@@ -3,13 +3,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy, parse_policy
 from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Message, Mode, Signal, Signals
+from tests.policies import plain_yaml
 
 FAST = ("speculative", "hybrid")
 few = settings(max_examples=40, deadline=None)
@@ -107,19 +107,8 @@ def policy_of(rules: list[dict[str, Any]], blocks: dict[str, Any]) -> Policy:
     numbered = [{"id": rule.get("id", f"r{i}"), **rule} for i, rule in enumerate(rules)]
     document = {"version": 1, "name": "p", **blocks, "rules": numbered}
     return parse_policy(
-        _Plain.text(document), "p.yaml", verifiers=("coupled",), draft_sources=("suffix",)
+        plain_yaml(document), "p.yaml", verifiers=("coupled",), draft_sources=("suffix",)
     )
-
-
-class _Plain(yaml.SafeDumper):
-    """Writes repeated values in full: aliases are refused."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    @classmethod
-    def text(cls, document: Any) -> str:
-        return yaml.dump(document, Dumper=cls)
 
 
 def essence(decision: Decision) -> Decision:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy, parse_policy
 from gateway.types import Caller, ChatRequest, Mode, Signals
+from tests.policies import plain_yaml
 from tests.properties.test_decide import (
-    _Plain,
     actions,
     blocks,
     cases,
@@ -132,12 +132,12 @@ def numbered(rules: Rules) -> Rules:
 def policy_of(rules: Rules, blocks: dict[str, Any], layer: dict[str, Any] | None = None) -> Policy:
     base = {"version": 1, "name": "p", **blocks, "rules": numbered(rules)}
     index = {"version": 1, "name": "s", "policies": ["base.yaml"]}
-    texts = {"base.yaml": _Plain.text(base)}
+    texts = {"base.yaml": plain_yaml(base)}
     if layer is not None:
         index["tighten"] = ["layer.yaml"]
-        texts["layer.yaml"] = _Plain.text({"version": 1, "name": "l", **layer})
+        texts["layer.yaml"] = plain_yaml({"version": 1, "name": "l", **layer})
     return parse_policy(
-        _Plain.text(index),
+        plain_yaml(index),
         "set.yaml",
         verifiers=("coupled",),
         draft_sources=("suffix",),

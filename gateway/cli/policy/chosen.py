@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from gateway import config
 from gateway.cli.signals import SignalReader
@@ -32,8 +30,3 @@ def chosen_policy(file: Path | None) -> Policy:
 def reader() -> SignalReader:
     """The configured classifiers, built when there is text to classify."""
     return SignalReader(config.load().classifiers)
-
-
-def print_json(value: Any) -> None:
-    """What a program reads."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

@@ -9,8 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from gateway.cli.policy.chosen import print_json
 from gateway.cli.policy.requests import print_case
+from gateway.cli.printing import print_json
 from gateway.routing.comparison import Change, Comparison, compare
 from gateway.routing.policy import load
 

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json, reader
+from gateway.cli.policy.chosen import chosen_policy, file_argument, reader
 from gateway.cli.policy.trace import trace_tree
+from gateway.cli.printing import print_json
 from gateway.cli.request_file import read_request
 from gateway.documents import suggestion
 from gateway.routing.decide import decide

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from gateway import documents
-from gateway.cli.policy.chosen import chosen_path, file_argument, print_json
+from gateway.cli.policy.chosen import chosen_path, file_argument
+from gateway.cli.printing import print_json
 from gateway.documents.layout import laid_out
 from gateway.routing import files
 from gateway.routing.layers import SET_FILE

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway import config
-from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json
+from gateway.cli.policy.chosen import chosen_policy, file_argument
 from gateway.cli.policy.requests import print_case
 from gateway.cli.policy.trace import trace_table
+from gateway.cli.printing import print_json
 from gateway.routing.analysis import Analysis, analyse
 from gateway.routing.files import PROOFS, beside
 from gateway.routing.proofs import ProofReport, Verdict, run

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
 from gateway.cli.decisions import Moment, ask
-from gateway.cli.policy.chosen import chosen_policy, print_json
+from gateway.cli.policy.chosen import chosen_policy
+from gateway.cli.printing import print_json
 from gateway.replay import Replayed, ReplayReport, Speed
 from gateway.replay import replay as decide_anew
 

@@ -10,8 +10,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json, reader
+from gateway.cli.policy.chosen import chosen_policy, file_argument, reader
 from gateway.cli.policy.trace import trace_table
+from gateway.cli.printing import print_json
 from gateway.routing.files import TESTS, beside
 from gateway.routing.testing import CaseResult, Report, run
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.policy.chosen import chosen_policy, file_argument, print_json
+from gateway.cli.policy.chosen import chosen_policy, file_argument
+from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
 from gateway.routing.policy import Policy
 
