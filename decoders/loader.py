@@ -25,7 +25,7 @@ from decoders.measurements import MeasurementStore, machine
 from decoders.models.adapt import adapt, cut
 from decoders.models.base import LanguageModel, ModelError
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
-from decoders.models.linear import Linear
+from decoders.models.linear import Kernel, Linear
 from decoders.models.tokenizer import HFTokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -243,6 +243,7 @@ def _kernel_choice(
             "machine": machine(),
             "model": fingerprint(source, dtype),
             "threads": str(torch.get_num_threads()),
+            "candidates": " ".join(Kernel),
         }
         return measurements(cache_dir).load_or_measure(
             KERNELS, key, lambda: measure_kernels(layers)

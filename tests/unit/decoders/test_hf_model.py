@@ -85,7 +85,14 @@ def all_use(kernel):
 
 @pytest.fixture(
     scope="module",
-    params=[*SERVED, "llama, unfused", "qwen3, unfused", "qwen2, turned", "qwen2, packed"],
+    params=[
+        *SERVED,
+        "llama, unfused",
+        "qwen3, unfused",
+        "qwen2, turned",
+        "qwen2, packed",
+        "qwen2, panels",
+    ],
 )
 def pair(request):
     """(served model, the architecture's own)"""
