@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from decoders.cache import SlotCache
 from decoders.models.attention import Plan
 from decoders.models.base import Row
+from decoders.models.decoding import decoding_code
 from decoders.models.kernels import KernelChoice, plain_kernels
 from decoders.models.linear import PLAIN_ONLY, Linear
 from decoders.models.norm import RMSNorm
@@ -78,6 +79,7 @@ class FusedModel:
         self._use(choose)
         self._rotations = self._all_rotations(model, max_length)
         self._cache = SlotCache(num_slots, max_length)
+        self._code = decoding_code(self._head_dim, self._embedding.dtype, self._embedding.device)
         self.num_slots = num_slots
         self.max_length = max_length
 
@@ -90,6 +92,7 @@ class FusedModel:
             heads_per_kv_head=self._num_heads // self._num_kv_heads,
             dtype=self._embedding.dtype,
             device=self._embedding.device,
+            code=self._code,
         )
         hidden = self._embedding[plan.token_ids]  # [n, hidden]
         rotations = self._rotations[plan.positions]  # [n, 1, head_dim / 2]

@@ -8,10 +8,10 @@ once, from front to back, and asks for the next panel while it computes with thi
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Callable
 from functools import lru_cache
+
+from decoders.models import native
 
 PANEL_WIDTH = 16
 """Outputs of one panel: a cache line of float32 for each input."""
@@ -27,51 +27,20 @@ Product = Callable[[_Address, _Address, _Address, int, int, int, int], None]
 
 
 @lru_cache(maxsize=1)
-def compiled() -> Product | None:
-    """The product as machine code; None where it cannot be had.
-
-    It takes its threads from the OpenMP pool that torch computes with: two pools would take the
-    processors from each other.
-    """
-    if platform.system() != "Linux":
-        return None
-    openmp = ctypes.CDLL(None)
-    if not hasattr(openmp, "GOMP_parallel"):
-        return None
-    try:
-        import llvmlite.binding as llvm
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"):
-            llvm.add_symbol(name, ctypes.cast(getattr(openmp, name), ctypes.c_void_p).value)
-        module = llvm.parse_assembly(source())
-        module.verify()
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
-            opt=3,
-        )
-        builder = llvm.create_pass_builder(
-            machine, llvm.create_pipeline_tuning_options(speed_level=3)
-        )
-        builder.getModulePassManager().run(module, builder)
-        compiler = llvm.create_mcjit_compiler(module, machine)
-        compiler.finalize_object()
-    except (ImportError, OSError, RuntimeError):
-        return None
-    _alive.append(compiler)
-    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 3, ctypes.c_int32)
-    return kind(compiler.get_function_address("product"))
+def product() -> Product | None:
+    """The product as machine code; None where it cannot be had."""
+    return native.compiled(_source(), "product", _ARGUMENTS)
 
 
-_alive: list[object] = []
-"""Compilers, which own the code that they made."""
-
-
-def source() -> str:
-    """The module as text."""
-    return "\n".join([_HEAD, *(_tile(rows) for rows in range(1, _TILE_ROWS + 1)), _body(), _ENTRY])
+def _source() -> str:
+    return "\n".join(
+        [
+            _HEAD,
+            *(_tile(rows) for rows in range(1, _TILE_ROWS + 1)),
+            _body(),
+            native.entry("product", "share", _ARGUMENTS),
+        ]
+    )
 
 
 def _tile(rows: int) -> str:
@@ -131,22 +100,12 @@ def _tile(rows: int) -> str:
     return "\n".join([*lines, "  ret void", "}"])
 
 
-_FIELDS = ("x", "w", "y", "tokens", "inputs", "outputs")
+_NAMES = ["x", "w", "y", "tokens", "inputs", "outputs"]
+_ARGUMENTS = "pppiii"
 _HEAD = f"""
-%call = type {{ ptr, ptr, ptr, i64, i64, i64 }}
 declare {_VECTOR} @llvm.fma.v{PANEL_WIDTH}f32({_VECTOR}, {_VECTOR}, {_VECTOR})
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
 """
-
-
-def _field(number: int, name: str) -> str:
-    kind = "ptr" if name in "xwy" else "i64"
-    return f"""
-  %{name}_at = getelementptr %call, ptr %call, i32 0, i32 {number}
-  %{name} = load {kind}, ptr %{name}_at"""
 
 
 def _body() -> str:
@@ -160,20 +119,10 @@ def _body() -> str:
         "  br label %tile_end"
         for rows in sizes
     )
-    fields = "".join(_field(i, name) for i, name in enumerate(_FIELDS))
     return f"""
 define internal void @share(ptr %call) {{
-entry:{fields}
-  %thread32 = call i32 @omp_get_thread_num()
-  %threads32 = call i32 @omp_get_num_threads()
-  %thread = zext i32 %thread32 to i64
-  %threads = zext i32 %threads32 to i64
-  %panels = udiv i64 %outputs, {PANEL_WIDTH}
-  %before = mul i64 %panels, %thread
-  %first = udiv i64 %before, %threads
-  %thread_after = add i64 %thread, 1
-  %behind = mul i64 %panels, %thread_after
-  %last = udiv i64 %behind, %threads
+entry:{native.loads(_NAMES, _ARGUMENTS)}
+  %count = udiv i64 %outputs, {PANEL_WIDTH}{native.SHARE_OF}
   %rounded = add i64 %tokens, {_TILE_ROWS - 1}
   %tiles = udiv i64 %rounded, {_TILE_ROWS}
   %rate = udiv i64 65536, %tiles
@@ -215,21 +164,3 @@ panel_end:
 end:
   ret void
 }}"""
-
-
-def _entry() -> str:
-    stores = "".join(
-        f"""
-  %{name}_at = getelementptr %call, ptr %call, i32 0, i32 {i}
-  store {"ptr" if name in "xwy" else "i64"} %{name}, ptr %{name}_at"""
-        for i, name in enumerate(_FIELDS)
-    )
-    return f"""
-define void @product(ptr %x, ptr %w, ptr %y, i64 %tokens, i64 %inputs, i64 %outputs, i32 %threads) {{
-  %call = alloca %call{stores}
-  call void @GOMP_parallel(ptr @share, ptr %call, i32 %threads, i32 0)
-  ret void
-}}"""
-
-
-_ENTRY = _entry()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everybody knows
 from torch import Tensor
 
-from decoders.models.panel_code import PANEL_WIDTH, compiled
+from decoders.models.panel_code import PANEL_WIDTH, product
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Panels:
 
 def panels(weight: Tensor) -> Panels | None:
     """``weight`` [outputs, inputs] in panels; None where it is not float32 on a CPU that has the code."""
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or compiled() is None:
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or product() is None:
         return None
     num_outputs, num_inputs = weight.shape
     padded = F.pad(weight, (0, 0, 0, -num_outputs % PANEL_WIDTH))
@@ -32,15 +32,15 @@ def panels(weight: Tensor) -> Panels | None:
 
 def panel_product(x: Tensor, weight: Panels) -> Tensor:
     """[n, inputs] to [n, outputs]. A row's bits depend on that row alone, not on n."""
-    product = compiled()
+    run = product()
     count, num_inputs, _ = weight.weights.shape
-    if product is None or x.dtype != torch.float32 or x.shape[1] != num_inputs:
+    if run is None or x.dtype != torch.float32 or x.shape[1] != num_inputs:
         raise ValueError(f"no panel product of {tuple(x.shape)} {x.dtype} and {num_inputs} inputs")
     x = x.contiguous()
     y = x.new_empty(x.shape[0], count * PANEL_WIDTH)
     if not len(x):
         return x.new_empty(0, weight.num_outputs)
-    product(
+    run(
         x.data_ptr(),
         weight.weights.data_ptr(),
         y.data_ptr(),

@@ -212,7 +212,7 @@ def test_a_model_whose_logits_differ_on_the_slot_cache_is_refused(monkeypatch):
 
     monkeypatch.setattr(Plan, "_mask", shifted)
     with pytest.raises(ModelError, match="differ"):
-        build(*SERVED["llama"])
+        build(*SERVED["olmo2"])
 
 
 @pytest.mark.parametrize("name", SERVED)

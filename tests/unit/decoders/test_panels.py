@@ -7,7 +7,7 @@ from decoders.models import panel_code, panels
 from decoders.models.linear import NUM_SIZES, PLAIN_ONLY, Kernel, Linear
 from decoders.models.panels import panel_product
 
-needs_code = pytest.mark.skipif(panel_code.compiled() is None, reason="no code for this machine")
+needs_code = pytest.mark.skipif(panel_code.product() is None, reason="no code for this machine")
 
 
 @needs_code
@@ -61,16 +61,10 @@ def test_other_dtypes_have_no_panels():
 
 
 def test_without_code_the_plain_product_serves(monkeypatch):
-    monkeypatch.setattr(panels, "compiled", lambda: None)
+    monkeypatch.setattr(panels, "product", lambda: None)
     linear = Linear(torch.ones(16, 4))
 
     linear.use((Kernel.PANELS,) * NUM_SIZES)
 
     assert linear.kernels == PLAIN_ONLY
     assert linear(torch.ones(1, 4)).tolist() == [[4.0] * 16]
-
-
-def test_without_a_compiler_there_is_no_code(monkeypatch):
-    monkeypatch.setattr(panel_code.platform, "system", lambda: "Darwin")
-
-    assert panel_code.compiled.__wrapped__() is None
