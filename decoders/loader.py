@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 
 from decoders.measurements import MeasurementStore, machine
 from decoders.models.adapt import adapt, cut
-from decoders.models.base import LanguageModel, ModelError
+from decoders.models.base import LanguageModel, ModelError, OwnArithmetic
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
 from decoders.models.linear import Kernel, Linear
 from decoders.models.tokenizer import HFTokenizer
@@ -52,7 +52,7 @@ class LoadedModel:
     created: int
     """When the files were made, in seconds since the epoch; 0 for a hub id."""
     fingerprint: str
-    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
+    """Hash of files, dtype, library versions, and of what else last bits depend on."""
     dtype: str
     """``float32``, ``bfloat16`` or ``float16``."""
 
@@ -94,7 +94,8 @@ def load(
         tokenizer=wrapped,
         created=created,
         fingerprint=fingerprint(source, chosen)
-        + ("" if num_layers is None else f"-first{num_layers}"),
+        + (f"-first{num_layers}" if num_layers is not None else "")
+        + (f"-{adapted.arithmetic}" if isinstance(adapted, OwnArithmetic) else ""),
         dtype=str(chosen).removeprefix("torch."),
     )
 

@@ -65,6 +65,16 @@ class PrefixCopier(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnArithmetic(Protocol):
+    """A model whose last bits depend on more than weights, dtype and libraries."""
+
+    @property
+    def arithmetic(self) -> str:
+        """A short hash of what they depend on: models that differ in it may differ in rounding."""
+        ...
+
+
 class Tokenizer(Protocol):
     """Text to token ids and back."""
 

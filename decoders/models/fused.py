@@ -7,6 +7,7 @@ model's own; the result equals its forward pass to rounding.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,12 @@ class FusedModel:
         self.num_slots = num_slots
         self.max_length = max_length
 
+    @property
+    def arithmetic(self) -> str:
+        """Of the kernel of every layer at every size, and of the attention of decoding tokens."""
+        kernels = [tuple(linear.kernels) for linear in self._linears()]
+        return hashlib.sha256(repr((kernels, self._code is None)).encode()).hexdigest()[:8]
+
     @torch.inference_mode()
     def forward(self, rows: Sequence[Row]) -> Tensor:
         """One pass over all rows; float32 logits [sum of num_logits, vocab_size]."""
@@ -128,13 +135,17 @@ class FusedModel:
         return plan.attend(number, queries, keys, values, None).reshape(len(x), -1)
 
     def _use(self, choose: KernelChoice) -> None:
-        layers = [self._head]
-        for layer in self._layers:
-            layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+        layers = self._linears()
         kernels = choose(layers).by_shape
         for linear in layers:
             outputs, inputs = linear.weight.shape
             linear.use(kernels.get((outputs, inputs), PLAIN_ONLY))
+
+    def _linears(self) -> list[Linear]:
+        layers = [self._head]
+        for layer in self._layers:
+            layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+        return layers
 
     def _all_rotations(self, model: Any, max_length: int) -> Tensor:
         """cos + i·sin of every position, complex [max_length, 1, head_dim / 2]."""

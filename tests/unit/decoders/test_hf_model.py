@@ -263,3 +263,12 @@ def test_what_is_not_a_number_does_not_outlive_its_row(model):
     logits = model.forward([Row(0, 0, (3,), 1), Row(1, 59, (4,), 1)])
 
     assert torch.isfinite(logits).all()
+
+
+def test_another_kernel_is_another_arithmetic():
+    plain, turned, again = (
+        build(*SERVED["qwen2"], choose=all_use(kernel)).arithmetic
+        for kernel in (Kernel.PLAIN, Kernel.TURNED, Kernel.PLAIN)
+    )
+
+    assert plain == again != turned
