@@ -21,6 +21,7 @@ from litestar.plugins import CLIPlugin, InitPlugin
 
 from gateway import extensions
 from gateway.api import build_router
+from gateway.archive import Archive
 from gateway.audit.query import DecisionReader
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend, Checker
@@ -59,9 +60,13 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
         async def provide_keeper() -> PolicyKeeper:
             return await self.keeper()
 
+        async def provide_archive() -> Archive:
+            return self._now().archive
+
         router = build_router(
             provide_gateway,
             provide_keeper,
+            provide_archive,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
             log=build_log(self._config.log.level, json=self._config.log.json),
@@ -104,6 +109,7 @@ class Running(NamedTuple):
 
     gateway: Gateway
     keeper: PolicyKeeper
+    archive: Archive
 
 
 def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
@@ -188,7 +194,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         started.push_async_callback(gateway.aclose)
         watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
         started.callback(watching.cancel)
-        yield Running(gateway, keeper)
+        yield Running(gateway, keeper, Archive(reader, audit))
 
 
 def _first(vetting: Vetting, path: Path) -> tuple[Policy, str | None]:

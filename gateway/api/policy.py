@@ -13,7 +13,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
 from gateway.api.auth import found_caller
-from gateway.api.body import decode
+from gateway.api.body import decode, invalid
 from gateway.api.headers import Connection, request_id
 from gateway.audit.record import PolicyChange
 from gateway.errors import (
@@ -213,12 +213,12 @@ async def fit(change: Callable[[], Awaitable[Policy]]) -> Policy:
 
 
 async def read_as(request: Request[Any, Any, Any], kind: type[S]) -> S:
-    """The body as a struct. Raises InvalidRequest."""
+    """The body as a struct. Raises InvalidRequest that names the parameter at fault."""
     fields = decode(await request.body())
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"The request body is wrong: {error}.") from None
+        raise invalid(str(error)) from None
 
 
 def _if_match(request: Request[Any, Any, Any]) -> str:
