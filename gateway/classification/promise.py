@@ -148,7 +148,7 @@ def _rate(hit: Booleans, among: Booleans) -> Rate:
 def _round_down(score: float) -> float:
     """``score`` on the grid; where the grid is too coarse for it, with two digits."""
     step = _STEP if score >= _STEP else 10.0 ** (math.floor(math.log10(score)) - 1) if score else 1
-    rounded = round(math.floor(score / step) * step, 12)
+    rounded = round(math.floor(score / step + 1e-6) * step, 12)
     return rounded if rounded <= score else round(rounded - step, 12)
 
 

@@ -89,9 +89,7 @@ def test_the_confusion_has_the_first_label_down_and_the_top_across() -> None:
 
 def test_the_worst_mistakes_come_first_and_without_text_unless_it_is_asked_for() -> None:
     def mistakes(**options: bool) -> list[tuple[str, str, int, str, str | None]]:
-        report = evaluate(
-            ROWS, SCORES, thresholds=BARS, guarded=GUARDED, show_errors=1, **options
-        )
+        report = evaluate(ROWS, SCORES, thresholds=BARS, guarded=GUARDED, show_errors=1, **options)
         return [(m.kind, m.domain, m.row, m.id, m.text) for m in report.mistakes]
 
     assert mistakes() == [

@@ -12,7 +12,17 @@ from gateway.classification.intervals import (
     wilson,
 )
 
-CASES = [(0, 1), (0, 30), (1, 30), (29, 30), (30, 30), (3, 598), (400, 1000), (999, 1000), (7, 90000)]
+CASES = [
+    (0, 1),
+    (0, 30),
+    (1, 30),
+    (29, 30),
+    (30, 30),
+    (3, 598),
+    (400, 1000),
+    (999, 1000),
+    (7, 90000),
+]
 
 
 def test_wilson_bounds_are_the_textbook_ones() -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from gateway import config
+from gateway.assurance import Assured
+from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
 from gateway.cli.policy.chosen import chosen_policy, file_argument
 from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
@@ -18,7 +21,9 @@ from gateway.routing.policy import Policy
 @file_argument
 @click.option("--json", "as_json", is_flag=True, help="Print problems and warnings as JSON.")
 def validate(file: Path | None, as_json: bool) -> None:
-    """Check a policy and name every problem with its line and column; warn of expired rules.
+    """Check a policy and name every problem with its line and column.
+
+    Warns of expired rules, and of bans at thresholds that the classifier's contract does not cover.
 
     Exits with 0 when the policy can be served, 2 when it cannot.
     """
@@ -30,11 +35,16 @@ def validate(file: Path | None, as_json: bool) -> None:
         problems = [_problem(problem) for problem in error.problems]
         print_json({"valid": False, "hash": None, "problems": problems, "warnings": []})
         raise SystemExit(2) from None
-    warnings = loaded.warnings(datetime.datetime.now(datetime.UTC).date())
+    today = datetime.datetime.now(datetime.UTC).date()
+    warnings = (*loaded.warnings(today), *Assured(_contract()).warnings(loaded))
     if as_json:
         print_json({"valid": True, "hash": loaded.hash, "problems": [], "warnings": warnings})
     else:
         _print_loaded(loaded, warnings)
+
+
+def _contract() -> Contract:
+    return read_contract(config.load().classification.contract or SHIPPED_CONTRACT)
 
 
 def _problem(problem: Problem) -> dict[str, str | int]:
