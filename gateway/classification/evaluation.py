@@ -150,7 +150,7 @@ def evaluate(
         confusion=_confusion(rows, top),
         languages=_groups(rows, lambda row: row.lang, guard),
         slices=_groups(rows, lambda row: row.slice, guard),
-        sources=_groups(rows, lambda row: row.source, guard),
+        sources=_groups(rows, lambda row: row.family, guard),
         mistakes=tuple(listed),
     )
 

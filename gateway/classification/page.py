@@ -96,7 +96,8 @@ def _training(corpora: Sequence[Corpus]) -> str:
         return "Not said."
     licences: Counter[str] = Counter()
     for corpus in corpora:
-        licences[corpus.license] += corpus.rows
+        # What stands in brackets is a note on one source.
+        licences[corpus.license.partition(" (")[0]] += corpus.rows
     total = sum(licences.values())
     by_source = _table(
         "source | licence | rows",

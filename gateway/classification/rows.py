@@ -40,6 +40,11 @@ class Row(msgspec.Struct, frozen=True):
         """The messages, or the text alone when there are none."""
         return tuple(turn.content for turn in self.messages) or (self.text,)
 
+    @property
+    def family(self) -> str:
+        """The source without its part: ``MMLU`` of ``MMLU:anatomy``. Figures are given by it."""
+        return self.source.partition(":")[0]
+
     def request(self) -> ChatRequest:
         """The row as a request of its own."""
         turns = self.messages or (Turn(self.text),)
@@ -76,8 +81,8 @@ def read_rows(paths: Sequence[Path]) -> tuple[Row, ...]:
 
 
 def corpora(rows: Sequence[Row]) -> tuple[Corpus, ...]:
-    """How many rows there are of each source and licence, most first."""
-    counts = Counter((row.source or "not said", row.license or "not said") for row in rows)
+    """How many rows there are of each family of sources and licence, most first."""
+    counts = Counter((row.family or "not said", row.license or "not said") for row in rows)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Corpus(source, license_, count) for (source, license_), count in ordered)
 

@@ -100,7 +100,7 @@ def calibrate(
         rows = read_rows(data)
         measured = measure(rows, name, weights, probabilities)
         content_hash, held_out = measured.content_hash, measured.held_out
-        sources = [row.source for row in rows]
+        sources = [row.family for row in rows]
         labelled = Labelled(measured.probabilities, labels_of(rows), sources, corpora(rows))
     target = Target(miss_rate, confidence)
     bars = choose(labelled, tuple(dict.fromkeys(domains)), target) if kept is None else kept
