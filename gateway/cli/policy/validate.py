@@ -8,10 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway import config
-from gateway.assurance import Assured
-from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
-from gateway.cli.policy.chosen import chosen_policy, file_argument
+from gateway.cli.policy.chosen import assured, chosen_policy, file_argument
 from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
 from gateway.routing.policy import Policy
@@ -36,15 +33,11 @@ def validate(file: Path | None, as_json: bool) -> None:
         print_json({"valid": False, "hash": None, "problems": problems, "warnings": []})
         raise SystemExit(2) from None
     today = datetime.datetime.now(datetime.UTC).date()
-    warnings = (*loaded.warnings(today), *Assured(_contract()).warnings(loaded))
+    warnings = (*loaded.warnings(today), *assured().warnings(loaded))
     if as_json:
         print_json({"valid": True, "hash": loaded.hash, "problems": [], "warnings": warnings})
     else:
         _print_loaded(loaded, warnings)
-
-
-def _contract() -> Contract:
-    return read_contract(config.load().classification.contract or SHIPPED_CONTRACT)
 
 
 def _problem(problem: Problem) -> dict[str, str | int]:
