@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
 from gateway.audit.record import OutcomeRecord
 from gateway.backends.base import Backend, BackendStatus
@@ -80,6 +81,7 @@ class Gateway:
         log: Log | None = None,
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
+        assured: Assured | None = None,
     ) -> None:
         self._backends = backends
         self._policy = policy
@@ -87,6 +89,7 @@ class Gateway:
         self._audit = audit
         self._audit_required = audit_required
         self._classifier_timeout = classifier_timeout_seconds
+        self._assured = assured or Assured()
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -113,9 +116,16 @@ class Gateway:
             ready=not self._closing and all(status.ready for status in backends.values()),
             policy=self._policy.current.name,
             policy_hash=self._policy.current.hash,
-            warnings=self._policy.warnings(datetime.now(UTC).date()),
+            warnings=(
+                *self._policy.warnings(datetime.now(UTC).date()),
+                *self._assured.warnings(self._policy.current),
+            ),
             backends=backends,
         )
+
+    def guarantees(self, policy: Policy) -> tuple[Guarantee, ...]:
+        """What is known of each ban of a policy."""
+        return self._assured.guarantees(policy)
 
     async def respond(
         self, request: ChatRequest, caller: Caller, *, request_id: str | None = None

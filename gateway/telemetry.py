@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.classification.drift import ScoreWindow
 from gateway.log import Log, build_log
 from gateway.types import DOMAINS, Execution, FinishReason
 
@@ -38,7 +39,13 @@ class Telemetry:
     Only the ``models`` named here become labels: a client may ask for a model of any name.
     """
 
-    def __init__(self, models: Iterable[str] = (), *, log: Log | None = None) -> None:
+    def __init__(
+        self,
+        models: Iterable[str] = (),
+        *,
+        log: Log | None = None,
+        drift: ScoreWindow | None = None,
+    ) -> None:
         self._log = log or build_log()
         self._models = frozenset(models)
         self._rule = _Bounded(256)
@@ -105,6 +112,13 @@ class Telemetry:
             ("result",),
             registry=registry,
         )
+        self._drift = drift
+        self._scores_moved = Gauge(
+            "draftgate_classifier_drift",
+            "Population stability index of the last scores against the classifier's contract.",
+            ("domain",),
+            registry=registry,
+        )
         for result in ("ok", "failed"):
             self._reloads.labels(result)
         for record in ("decision", "outcome"):
@@ -137,9 +151,13 @@ class Telemetry:
 
     def render(self) -> bytes:
         """The metrics in Prometheus' text format, version 0.0.4."""
+        for domain, index in (self._drift.psi() if self._drift is not None else {}).items():
+            self._scores_moved.labels(domain).set(index)
         return generate_latest(self._registry)
 
     def _count(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
+        if self._drift is not None:
+            self._drift.add(decision.signals)
         execution = outcome.execution
         mode = execution.mode.value if execution.mode is not None else "none"
         model = decision.request.model if decision.request.model in self._models else _OTHER

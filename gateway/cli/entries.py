@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
-from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
 from gateway.types import Decision, Mode, Signals
 
 _BAR_WIDTH = 20
@@ -76,6 +76,9 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             **_executed(entry),
         }
     )
+    if entry.feedback:
+        yield Text("\nfeedback", style="bold")
+        yield _feedback(entry.feedback)
     yield Text("\nsignals", style="bold")
     yield _signals(record.signals)
     yield _seen(record.signals)
@@ -167,6 +170,20 @@ def _facts(facts: dict[str, str]) -> Table:
     for name, value in facts.items():
         style = "bold red" if value == "attestation_failed" else ""
         rows.add_row(Text(name), Text(plain(value), style=style))
+    return rows
+
+
+def _feedback(given: Sequence[Feedback]) -> Table:
+    rows = Table(box=None, show_header=False, pad_edge=False)
+    for record in given:
+        rows.add_row(
+            _time(record.given_at, "%Y-%m-%d %H:%M:%S"),
+            Text(plain(record.by)),
+            Text(", ".join(record.domains) or "none of the ten"),
+            Text(plain(record.note)),
+            # Only the last one counts.
+            style="" if record is given[-1] else "dim",
+        )
     return rows
 
 
