@@ -62,9 +62,10 @@ class Plan:
         """[n], each token's position in its sequence."""
         self.logit_places = self._tensor(_logit_places(rows, order))
         """Where the wanted logits stand in the packed batch, in the order of ``rows``."""
-        self._places = self._tensor(
+        self.places = self._tensor(
             [row.slot * cache.max_length + at for row in packed for at in _positions(row)]
         )
+        """[n], slot × max_length + position of each token."""
         self._groups = self._grouped(packed)
 
     def attend(
@@ -74,7 +75,7 @@ class Plan:
 
         Returns [n, heads, head_dim].
         """
-        self._cache.write(layer, self._places, keys, values)
+        self._cache.write(layer, self.places, keys, values)
         parts = [self._attend(group, layer, queries, scaling) for group in self._groups]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
