@@ -28,6 +28,7 @@ def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
         return ()
     decision = _in_force(record.decision, run)
     return (
+        *_opinion(record.decision, run),
         *_plan(record, decision, run),
         *_distortion(decision, run),
         *_length(record, run),
@@ -60,9 +61,19 @@ def _in_force(decision: Decision, run: Execution) -> Decision:
     )
 
 
+def _opinion(decided: Decision, run: Execution) -> Iterator[str]:
+    """A second opinion that was made up, or was not heeded."""
+    found = run.opinion
+    if found is None:
+        if run.tightened_by is not None:
+            yield f"tightened by {run.tightened_by}, without what it found"
+        return
+    objects = found.rule is not None or found.error is not None
+    if objects and decided.mode is not Mode.STANDARD and run.tightened_by is None:
+        yield f"not tightened, though {found.source} says {found.rule or found.error}"
+
+
 def _plan(record: DecisionRecord, decision: Decision, run: Execution) -> Iterator[str]:
-    if run.tightened_by is not None and run.opinion is None:
-        yield f"tightened by {run.tightened_by}, without what it found"
     if decision.deny is not None:
         yield "it ran, though it was denied"
     for what, decided, executed in (
