@@ -25,7 +25,19 @@ FORMAT_VERSION = 1
 
 Floats = npt.NDArray[np.float32]
 
+BLOCK = 32
+"""Tokens whose hidden states are averaged for training."""
+
 _FIX = "train a new file with: draftgate classifier train-probe DATA.jsonl --model MODEL --out FILE"
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """What is left of one prompt for training."""
+
+    means: npt.NDArray[np.float16]
+    """[blocks, layers × hidden_size]: means of normalised hidden states."""
+    sizes: npt.NDArray[np.int64]
+    """[blocks]: their tokens, `BLOCK` but for the last."""
 
 
 class ProbeWeights(msgspec.Struct, frozen=True, kw_only=True):

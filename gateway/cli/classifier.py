@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from gateway.classification import linear, training
 from gateway.classification.domain import SHIPPED_WEIGHTS
 from gateway.classification.evaluation import Report, evaluate
 from gateway.classification.rows import Row, read_rows
+from gateway.cli.files import refuse_missing_folder, replace
 from gateway.cli.printing import print_json
-from gateway.errors import ConfigError, Problem
+from gateway.cli.progress import count_progress
+from gateway.cli.train_probe import train_probe
 
 _data = click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
 _json = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -26,6 +24,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the report a
 @click.group()
 def classifier() -> None:
     """Train and measure the domain classifier."""
+
+
+classifier.add_command(train_probe)
 
 
 @classifier.command()
@@ -51,14 +52,13 @@ def train(
 
     The same rows give the same file. Needs scikit-learn.
     """
-    if not out.parent.is_dir():
-        raise ConfigError([Problem("no such folder", path=out.parent, hint="create it first")])
+    refuse_missing_folder(out)
     rows = read_rows(data)
     calibration = read_rows([calibrate]) if calibrate is not None else ()
     measured = read_rows([dev]) if dev is not None else rows
-    with _progress() as progress:
+    with count_progress("training") as progress:
         model = training.train(rows, calibration=calibration, progress=progress)
-    _replace(out, model.dump())
+    replace(out, model.dump())
     # Measured as it was written: rounding included.
     written, content_hash = linear.load(out)
     _show(evaluate(written, measured), as_json)
@@ -79,34 +79,6 @@ def evaluate_command(data: tuple[Path, ...], weights: Path, as_json: bool) -> No
     rows: tuple[Row, ...] = read_rows(data)
     model, _ = linear.load(weights)
     _show(evaluate(model, rows), as_json)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write all or nothing: a gateway may be reading the old file."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        try:
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink()
-            raise
-    except OSError as error:
-        raise ConfigError([Problem(f"cannot write: {error.strerror}", path=path)]) from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show(report: Report, as_json: bool) -> None:
