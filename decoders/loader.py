@@ -27,6 +27,7 @@ from decoders.models.base import LanguageModel, ModelError, OwnArithmetic
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
 from decoders.models.linear import Kernel, Linear
 from decoders.models.tokenizer import HFTokenizer
+from decoders.models.weights import weights_hash
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, bytes done, bytes in all); 0 in all where that is not known."""
@@ -55,6 +56,8 @@ class LoadedModel:
     """Hash of files, dtype, library versions, and of what else last bits depend on."""
     dtype: str
     """``float32``, ``bfloat16`` or ``float16``."""
+    weights: str
+    """Hash of the weights alone, the same in float32 and bfloat16."""
 
 
 def load(
@@ -80,6 +83,7 @@ def load(
     model, tokenizer = _read(source, chosen, num_layers)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
+    weights = weights_hash(model)
     adapted = adapt(
         model.to(target),
         vocab_size=wrapped.vocab_size,
@@ -97,6 +101,7 @@ def load(
         + (f"-first{num_layers}" if num_layers is not None else "")
         + (f"-{adapted.arithmetic}" if isinstance(adapted, OwnArithmetic) else ""),
         dtype=str(chosen).removeprefix("torch."),
+        weights=weights,
     )
 
 

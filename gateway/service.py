@@ -34,6 +34,7 @@ from gateway.reply import Emit, Reply
 from gateway.routing.active import ActivePolicy
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
+from gateway.routing.review import review
 from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
@@ -140,11 +141,22 @@ class Gateway:
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
         exchange = Exchange(request, name, backend, prompt, arrived)
-        verdict = await self._decide(exchange, caller, self._policy.current)
+        policy = self._policy.current
+        verdict = await self._decide(exchange, caller, policy)
         exchange.decide(
             verdict.decision,
             verdict.signals,
             caller,
+            review=partial(
+                review,
+                policy,
+                verdict.signals,
+                request,
+                caller,
+                verdict.decision,
+                prompt_tokens=exchange.prompt.num_tokens,
+                now=verdict.now,
+            ),
             request_id=request_id or new_id("req"),
             now=verdict.now.timestamp(),
         )

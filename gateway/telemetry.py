@@ -92,6 +92,12 @@ class Telemetry:
             "Requests in which something ran that was not decided. Alarm on any.",
             registry=registry,
         )
+        self._tightened = Counter(
+            "draftgate_tightened_total",
+            "Requests that a backend decoded in standard mode against the decision, and why.",
+            ("by", "domain"),
+            registry=registry,
+        )
         self._audit_failures = Counter(
             "draftgate_audit_failures_total",
             "Records that could not be made durable.",
@@ -176,6 +182,8 @@ class Telemetry:
         if outcome.timings.first_token is not None:
             self._first_token.labels(mode, model).observe(outcome.timings.first_token)
         self._duration.labels(mode, model).observe(outcome.timings.total)
+        if execution.tightened_by is not None:
+            self._tightened.labels(execution.tightened_by, domain).inc()
         if outcome.attestation == "attestation_failed":
             self._attestation_failed.inc()
 
@@ -217,6 +225,7 @@ def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
         "rule": _short(decision.decision.rule),
         "mode_decided": decision.decision.mode.value,
         "mode_executed": execution.mode and execution.mode.value,
+        "tightened_by": execution.tightened_by,
         "verifier": execution.verifier,
         "verifier_class": execution.verifier_class,
         "distortion": _number(execution.distortion),

@@ -66,9 +66,10 @@ class Plan:
         """[n], each token's position in its sequence."""
         self.logit_places = self._tensor(_logit_places(rows, order))
         """Where the wanted logits stand in the packed batch, in the order of ``rows``."""
-        self._places = self._tensor(
+        self.places = self._tensor(
             [row.slot * cache.max_length + at for row in packed for at in _positions(row)]
         )
+        """[n], slot × max_length + position of each token."""
         decoding = [row for row in packed if not _is_prefill(row)]
         self._decoding = DecodingTokens(decoding, code) if code is not None and decoding else None
         self._groups = self._grouped(packed)
@@ -80,7 +81,7 @@ class Plan:
 
         Returns [n, heads, head_dim].
         """
-        self._cache.write(layer, self._places, keys, values)
+        self._cache.write(layer, self.places, keys, values)
         parts = [self._attend(group, layer, queries, scaling) for group in self._groups]
         if self._decoding is not None:
             mine = queries[: self._decoding.num_tokens]

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from decoders.cache import SlotCache
 from decoders.models.attention import Plan
-from decoders.models.base import Row
+from decoders.models.base import Row, Watcher, check_watched
 from decoders.models.decoding import decoding_code
 from decoders.models.kernels import KernelChoice, plain_kernels
 from decoders.models.linear import PLAIN_ONLY, Linear
@@ -83,6 +83,8 @@ class FusedModel:
         self._code = decoding_code(self._head_dim, self._embedding.dtype, self._embedding.device)
         self.num_slots = num_slots
         self.max_length = max_length
+        self._watcher: Watcher | None = None
+        self._watched: frozenset[int] = frozenset()
 
     @property
     def arithmetic(self) -> str:
@@ -103,10 +105,15 @@ class FusedModel:
         )
         hidden = self._embedding[plan.token_ids]  # [n, hidden]
         rotations = self._rotations[plan.positions]  # [n, 1, head_dim / 2]
+        shown: list[Tensor] = []
         for number, layer in enumerate(self._layers):
             attended = self._attend(plan, number, layer, layer.attention_norm(hidden), rotations)
             hidden = layer.attention_out.add_to(hidden, attended)
             hidden = layer.down.add_to(hidden, _gated(layer, layer.mlp_norm(hidden)))
+            if number in self._watched:
+                shown.append(hidden)
+        if self._watcher is not None:
+            self._watcher.see(plan.places, shown)
         if not len(plan.logit_places):
             return torch.empty((0, self.vocab_size), device=hidden.device)
         logits: Tensor = self._head(self._norm(hidden[plan.logit_places]))
@@ -119,6 +126,12 @@ class FusedModel:
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy keys and values within the device."""
         self._cache.copy(source, target, length)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show the hidden states after some layers."""
+        check_watched(watcher.layers, len(self._layers))
+        self._watcher = watcher
+        self._watched = frozenset(layer - 1 for layer in watcher.layers)
 
     def _attend(
         self, plan: Plan, number: int, layer: _Layer, x: Tensor, rotations: Tensor

@@ -175,7 +175,9 @@ def test_every_option_of_the_local_backend_is_documented_with_its_default() -> N
 def test_every_metric_is_documented_with_its_labels() -> None:
     drift = ScoreWindow(read_contract(SHIPPED_CONTRACT))
     telemetry = Telemetry(models=["small"], drift=drift)
-    telemetry.observe(decision_record(), outcome_record())
+    outcome = outcome_record()
+    tightened = msgspec.structs.replace(outcome.execution, tightened_by="probe")
+    telemetry.observe(decision_record(), msgspec.structs.replace(outcome, execution=tightened))
     telemetry.set_policy("default", "f" * 64)
     text = telemetry.render().decode()
     names = re.findall(r"^# TYPE (\w+?) (?:counter|histogram|gauge)$", text, re.MULTILINE)
