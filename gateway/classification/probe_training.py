@@ -88,7 +88,7 @@ def train(
         intercept=intercept.astype(np.float32),
         held_out=(1 / (1 + np.exp(-np.clip(logits, -30, 30)))).astype(np.float32),
         average_precisions=tuple(
-            average_precision(scores[:, column], labels[:, column])
+            average_precision(scores[:, column].astype(np.float64), labels[:, column])
             for column in range(len(DOMAINS))
         ),
     )
