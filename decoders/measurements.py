@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
 _VERSION = 3
+DEFAULT_CACHE = Path("~/.cache/draftgate")
 MAX_SPREAD = 0.25
 """How far a usual round may lie above the best one, as a share of it."""
 T = TypeVar("T")
@@ -92,6 +93,11 @@ class MeasurementStore:
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def measurement_store(cache_dir: Path | None = None) -> MeasurementStore:
+    """Where what was measured on this machine is kept."""
+    return MeasurementStore((cache_dir or DEFAULT_CACHE).expanduser() / "profiles")
 
 
 def machine() -> str:

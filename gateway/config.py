@@ -136,6 +136,16 @@ def load(path: Path | None = None) -> GatewayConfig:
     )
 
 
+def environment() -> dict[str, str]:
+    """A copy of the environment, for processes of ours."""
+    return dict(os.environ)
+
+
+def export(variables: Mapping[str, str]) -> None:
+    """Set variables for libraries that are loaded from now on."""
+    os.environ.update(variables)
+
+
 def override(
     config: GatewayConfig,
     *,

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from gateway import config, extensions
 from gateway.backends.base import Backend, Checker
-from gateway.cli.models import fetch_models
+from gateway.cli.models import fetch_models, settle_waiting
 from gateway.config import BackendConfig
 from gateway.errors import InvalidRequest
 from gateway.types import (
@@ -203,9 +203,11 @@ def _load(given: Mapping[str, Any], audit: bool) -> Backend:
     options |= {key: value for key, value in given.items() if value is not None}
     if audit:
         options["cost_model"] = "frozen"
-    fetch_models(
-        msgspec.structs.replace(settings, backends={"local": BackendConfig("local", options)})
+    settings = msgspec.structs.replace(
+        settings, backends={"local": BackendConfig("local", options)}
     )
+    settle_waiting(settings)
+    fetch_models(settings)
     backend: Backend = extensions.build("backends", "local", options)
     return backend
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -29,6 +30,19 @@ def pull(model: str) -> None:
     with model_progress() as report:
         place = fetch(model, cache=config.load().cache, progress=report)
     click.echo(place)
+
+
+def settle_waiting(settings: GatewayConfig) -> None:
+    """Set how idle threads wait; torch reads it once, so this comes before what brings in torch."""
+    local = next((b for b in settings.backends.values() if b.type == "local"), None)
+    if local is None or "torch" in sys.modules:
+        return
+    from gateway.backends.local.waiting import variables
+
+    def notify() -> None:
+        click.echo("Measuring how idle threads wait best (once, some seconds)", err=True)
+
+    config.export(variables(local.options, config.environment(), notify))
 
 
 def fetch_models(settings: GatewayConfig) -> None:

@@ -15,7 +15,7 @@ import click
 import uvicorn
 
 from gateway.app import create_app
-from gateway.cli.models import fetch_models
+from gateway.cli.models import fetch_models, settle_waiting
 from gateway.config import GatewayConfig, ServerConfig, load, override
 from gateway.errors import ConfigError, Problem
 from gateway.keeper import PolicyKeeper
@@ -53,6 +53,7 @@ def serve(
     )
     # Before anything slow, so that a taken port is known at once.
     with bind(config.server) as listener:
+        settle_waiting(config)
         fetch_models(config)
         try:
             asyncio.run(_serve(config, listener))

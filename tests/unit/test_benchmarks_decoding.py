@@ -40,6 +40,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     profile = Profile({(1, 1): 0.001, (2, 18): 0.002})
     monkeypatch.setattr("decoders.calibration.measure_model", lambda model: profile)
     monkeypatch.setattr("decoders.loader.DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr("decoders.measurements.DEFAULT_CACHE", tmp_path)
 
 
 def arguments(folder: Path, *more: str) -> list[str]:

@@ -67,6 +67,7 @@ class LocalBackend:
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
         threads: int | Literal["auto"] = "auto",
+        waiting: Literal["auto", "spin", "passive"] = "auto",
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
         draft_sources: dict[str, dict[str, Any]] | None = None,
@@ -78,6 +79,7 @@ class LocalBackend:
         not given, only the first ``draft_layers`` layers where that is.
 
         ``dtype`` ``fastest`` and ``threads`` ``auto`` are what decodes fastest here, by measuring.
+        ``waiting`` is for the command line, which settles it before torch is there.
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
         ``draft_sources``: the options of a draft source, by its name.
