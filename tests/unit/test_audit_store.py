@@ -290,7 +290,7 @@ async def test_a_lost_record_that_nobody_waits_for_any_more_is_logged(
 
 async def test_a_closed_log_leaves_no_lock_behind(store: DecisionStore, path: Path) -> None:
     locks = path.with_name("decisions.db.writers")
-    assert {"gate", store._opened.writer} == {lock.name for lock in locks.iterdir()}
+    assert {"gate", store._opened.ledger.writer} == {lock.name for lock in locks.iterdir()}
     await store.aclose()
     assert [lock.name for lock in locks.iterdir()] == ["gate"]
 
