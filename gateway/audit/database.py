@@ -10,9 +10,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gateway.audit import postgresql, sqlite
 from gateway.audit.place import EXAMPLE, EXAMPLE_SERVER, Place, reason, trouble, wrong
-from gateway.audit.schema import REVISION
+from gateway.audit.schema import LOGGED, REVISION
 
-__all__ = ["connect_reader", "locate", "migrate", "reason"]
+__all__ = ["connect_reader", "locate", "migrate", "reason", "renumber"]
 
 # A driver named here is not needed; one that would encrypt must not be left out without a word.
 _SQLITE = {"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"}
@@ -86,3 +86,10 @@ def _revision(connection: sa.Connection) -> str | None:
         return None
     found: str | None = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
     return found
+
+
+def renumber(connection: sa.Connection) -> None:
+    """Let the database number new rows from where rows that brought their numbers ended."""
+    if connection.dialect.name == "postgresql":
+        tables = [logged.table for logged in LOGGED.values()]
+        postgresql.renumber(connection, tables)

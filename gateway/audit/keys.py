@@ -7,6 +7,8 @@ import hmac
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.errors import ConfigError, Problem
+
 MIN_LENGTH = 32
 """Bytes: as long as the code that it makes."""
 
@@ -51,6 +53,26 @@ class Keyring:
     def get(self, key_id: str) -> Key | None:
         """The key with this id; for the empty id `UNSIGNED`, None for one that is not here."""
         return self._keys.get(key_id) if key_id else UNSIGNED
+
+
+def keyring(secrets: Iterable[tuple[str, bytes]]) -> Keyring:
+    """The keys of these ids and secrets, the signing one first; an empty id means that the key's
+    own fingerprint is its id. Raises ConfigError for a secret that is too short."""
+    keys = []
+    for key_id, secret in secrets:
+        if len(secret) < MIN_LENGTH:
+            name = f"the key {key_id!r}" if key_id else "the key"
+            raise ConfigError(
+                [
+                    Problem(
+                        f"{name} has {len(secret)} characters, and needs {MIN_LENGTH}",
+                        path="audit.keys",
+                        hint="make one with: openssl rand -hex 32",
+                    )
+                ]
+            )
+        keys.append(Key(key_id or fingerprint(secret), secret))
+    return Keyring(keys)
 
 
 def fingerprint(secret: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,6 +82,16 @@ class PostgresqlDatabase:
                     "SELECT pg_advisory_lock(%s, %s)", (_PRESENCE, _number(self._writer))
                 )
             connection.commit()
+
+
+def renumber(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
+    """Let the sequences go on from the highest number in their columns."""
+    for table in tables:
+        column = table.autoincrement_column
+        highest = None if column is None else connection.scalar(sa.select(sa.func.max(column)))
+        if column is not None and highest is not None:
+            sequence = sa.func.pg_get_serial_sequence(table.name, column.name)
+            connection.execute(sa.select(sa.func.setval(sequence, highest)))
 
 
 _PRESENT = sa.text(

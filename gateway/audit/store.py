@@ -33,6 +33,7 @@ from gateway.audit.writer import GroupWriter
 from gateway.errors import AuditUnavailable
 from gateway.log import Log, build_log
 
+PRUNE_SECONDS = 600.0
 _MISSING_PARENT = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503")
 
 
@@ -86,6 +87,7 @@ class DecisionStore:
         *,
         max_pending: int,
         checkpoint_seconds: float,
+        limits: Limits,
         clock: Callable[[], float],
         log: Log,
     ) -> None:
@@ -95,7 +97,10 @@ class DecisionStore:
         self._is_certain = True
         """Whether every record that was not acknowledged is known not to be in the log."""
         self._writer = GroupWriter(self._commit, max_pending=max_pending, log=log)
-        self._checkpoints = asyncio.create_task(self._keep_sealing(checkpoint_seconds))
+        self._log = log
+        self._tasks = [asyncio.create_task(self._keep_sealing(checkpoint_seconds))]
+        if limits:
+            self._tasks.append(asyncio.create_task(self._keep_pruning(limits)))
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -106,6 +111,7 @@ class DecisionStore:
         keys: Keyring | None = None,
         anchor: Anchor | None = None,
         pace: Pace | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
         max_pending: int = 4096,
         busy_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
@@ -113,9 +119,10 @@ class DecisionStore:
     ) -> Self:
         """Open the log at ``url``, bring its schema up to date, and close what a crash left open.
 
-        Without ``keys`` the log is not signed. ``busy_seconds`` is how long to wait for a lock of
-        another process. Raises ConfigError, or AuditUnavailable for what may pass: a lock, a full
-        disk, a server that is away.
+        Without ``keys`` the log is not signed. What is beyond ``limits`` is dropped every ten
+        minutes. ``busy_seconds`` is how long to wait for a lock of another process. Raises
+        ConfigError, or AuditUnavailable for what may pass: a lock, a full disk, a server that is
+        away.
         """
         place, log, pace = database.locate(url), log or build_log(), pace or Pace()
         ledger = Ledger(
@@ -136,7 +143,12 @@ class DecisionStore:
         except (SQLAlchemyError, OSError) as error:
             raise trouble(error, place) from error
         return cls(
-            opened, max_pending=max_pending, checkpoint_seconds=pace.seconds, clock=clock, log=log
+            opened,
+            max_pending=max_pending,
+            checkpoint_seconds=pace.seconds,
+            limits=limits,
+            clock=clock,
+            log=log,
         )
 
     @property
@@ -186,7 +198,8 @@ class DecisionStore:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._checkpoints.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._writer.aclose()
         is_clean = self._is_certain and not self._open_decisions
         await asyncio.to_thread(self._opened.close, is_clean)
@@ -199,6 +212,15 @@ class DecisionStore:
             except AuditUnavailable:
                 # Whoever has a record to write is told; a later checkpoint says as much.
                 continue
+
+    async def _keep_pruning(self, limits: Limits) -> None:
+        while True:
+            try:
+                if dropped := await self.prune(limits):
+                    self._log.info("log_pruned", records=dropped)
+            except AuditUnavailable as error:
+                self._log.error("log_not_pruned", error=error.message)
+            await asyncio.sleep(PRUNE_SECONDS)
 
     def _commit(self, rows: Sequence[Row]) -> Sequence[AuditUnavailable | None]:
         try:

@@ -23,14 +23,17 @@ def verify(
     *,
     anchor: Iterable[Anchored | None] | None = None,
     allow_unsigned: bool = False,
+    found: Iterable[Fault] = (),
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
     """Read the whole log, in constant memory, and report what is wrong with it.
 
     ``allow_unsigned``: a log that no key signed is no fault by itself; one that some did, is.
-    ``advance`` is called after every link.
+    ``found`` are faults of whatever holds the log. ``advance`` is called after every link.
     """
     findings = Findings()
+    for fault in found:
+        findings.add(fault)
     claims, genuine = gather(holdings.seals(), anchor or (), keys, findings)
     walk = Walk(keys, claims, findings)
     for _ in walk.over(holdings.links()):

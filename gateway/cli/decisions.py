@@ -1,4 +1,4 @@
-"""``draftgate decisions``: reads the decision log; no gateway need run. Never changes the log."""
+"""``draftgate decisions``: reads the decision log; no gateway need run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
 from gateway.cli import entries as render
+from gateway.cli import ledger
 from gateway.errors import ConfigError, GatewayError
 from gateway.types import Mode
 
@@ -59,7 +60,7 @@ class Moment(click.ParamType[float]):
 
 @click.group()
 def decisions() -> None:
-    """Read the decision log."""
+    """Read, verify and keep the decision log."""
 
 
 _url = click.option("--url", help="The log's database URL; by default the configuration's.")
@@ -111,6 +112,10 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
         _print_json(entries)
         return
     _console().print(*render.parts(entries[0]), sep="\n")
+
+
+for command in (ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
+    decisions.add_command(command)
 
 
 def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
