@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from gateway.audit import heads
 from gateway.audit.chain import Head, Link
-from gateway.audit.schema import LOGGED, Row, chain, decisions, metadata, outcomes, seals
+from gateway.audit.schema import LOGGED, Row, chain, decisions, metadata, outcomes, seals, writers
 from gateway.audit.seals import Kept, Pruning, kind_of, text_of
 
 STEP = 1000
@@ -123,7 +123,9 @@ def _drop_links(connection: sa.Connection, prefix: Sequence[Link]) -> Pruning:
         sa.delete(chain).where(chain.c.writer == last.writer, chain.c.position <= last.position)
     )
     cuts = {**before.cuts, last.writer: Head(last.position, last.mac)}
-    needed = set(heads.chains(connection)) | heads.mentioned(connection)
+    # Whoever is alive goes on where it was, even if all that it wrote so far is gone.
+    living = connection.scalars(sa.select(writers.c.writer))
+    needed = {*heads.chains(connection), *heads.mentioned(connection), *living}
     return Pruning(
         cuts={writer: cut for writer, cut in cuts.items() if writer in needed},
         along=tuple(sorted(along)),
