@@ -137,7 +137,7 @@ class Logged(NamedTuple):
 
 
 LOGGED: Mapping[str, Logged] = {
-    logged.table.name: logged
+    str(logged.table.name): logged
     for logged in (
         Logged(decisions, "decision_id"),
         Logged(outcomes, "decision_id"),

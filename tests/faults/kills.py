@@ -115,9 +115,7 @@ class Killer:
             await asyncio.sleep(seconds)
             process.send_signal(end)
             await process.communicate()
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.gather(*asking)
 
     async def _ask(self, client: httpx.AsyncClient, stream: bool) -> None:
         """Ask until nobody answers; note every answer that came whole."""
