@@ -6,7 +6,7 @@ Believes what it reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
@@ -83,9 +83,14 @@ class DatabaseHoldings:
         for writer in heads.oldest_first(self._connection):
             after = 0
             while page := heads.links(self._connection, writer, after=after, limit=PAGE):
-                rows = self._rows(page)
+                rows = {
+                    name: self._rows(
+                        name, [link.record for link in page if link.table_name == name]
+                    )
+                    for name in {link.table_name for link in page} & set(LOGGED)
+                }
                 for link in page:
-                    yield Held(link, rows.get((link.table_name, link.record)))
+                    yield Held(link, rows.get(link.table_name, {}).get(link.record))
                 after = page[-1].position
 
     def strays(self) -> Iterator[Stray]:
@@ -94,31 +99,24 @@ class DatabaseHoldings:
             key = logged.table.c[logged.key]
             # Not a text in the database where it is a number; links hold it as one.
             text = sa.cast(key, sa.String(64)) if logged.is_numbered else key
-            linked = sa.and_(chain.c.table_name == name, chain.c.record == text)
-            query = (
-                sa.select(logged.table)
-                .outerjoin(chain, linked)
-                .where(chain.c.writer.is_(None))
-                .order_by(key)
-            )
-            for row in self._connection.execute(query):
-                values = row._asdict()
-                yield Stray(name, str(values[key.name]), values)
+            linked = sa.select(chain.c.record).where(chain.c.table_name == name)
+            # Of all ways to ask for it the one that no database answers row by row.
+            unlinked = self._connection.scalars(sa.select(text).except_(linked)).all()
+            for start in range(0, len(unlinked), PAGE):
+                for record, row in self._rows(name, unlinked[start : start + PAGE]).items():
+                    yield Stray(name, record, row)
 
     def _key_of(self, writer: str) -> str:
         found = heads.links(self._connection, writer, limit=1)
         return found[0].key_id if found else ""
 
-    def _rows(self, page: list[Link]) -> dict[tuple[str, str], Values]:
-        rows: dict[tuple[str, str], Values] = {}
-        for name, logged in LOGGED.items():
-            records: list[Any] = [link.record for link in page if link.table_name == name]
-            if not records:
-                continue
-            if logged.is_numbered:
-                records = [int(record) for record in records if _NUMBER.fullmatch(record)]
-            key = logged.table.c[logged.key]
-            found = self._connection.execute(sa.select(logged.table).where(key.in_(records)))
-            for values in (row._asdict() for row in found):
-                rows[name, str(values[key.name])] = values
-        return rows
+    def _rows(self, name: str, records: Sequence[str]) -> dict[str, Values]:
+        """The rows with these keys, in the order of their keys."""
+        logged = LOGGED[name]
+        keys: Sequence[Any] = records
+        if logged.is_numbered:
+            keys = [int(record) for record in records if _NUMBER.fullmatch(record)]
+        key = logged.table.c[logged.key]
+        query = sa.select(logged.table).where(key.in_(keys)).order_by(key)
+        found = (row._asdict() for row in self._connection.execute(query))
+        return {str(values[key.name]): values for values in found}
