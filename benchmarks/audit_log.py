@@ -25,7 +25,6 @@ from unittest import mock
 import msgspec
 import sqlalchemy as sa
 
-from benchmarks.environment import describe
 from gateway.audit import store as store_module
 from gateway.audit.anchor import Anchor
 from gateway.audit.keys import Key, Keyring
@@ -98,6 +97,9 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
             }
             for setting in ("no chain", "signed, with an anchor")
         }
+    # Not before: it imports torch, whose threads and memory have no part in this.
+    from benchmarks.environment import describe
+
     decision, outcome = _decision(0), _outcome(0)
     return {
         "environment": describe("cpu"),
