@@ -18,13 +18,15 @@ from gateway.audit.keys import Keyring
 from gateway.audit.ledger import Ledger, Pace
 from gateway.audit.orphans import closing_rows
 from gateway.audit.place import Place, error_name, reason, trouble
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 from gateway.audit.retention import Limits, Prune
 from gateway.audit.schema import (
     Row,
     change_row,
     decision_row,
     decisions,
+    feedback,
+    feedback_row,
     outcome_row,
     outcomes,
     writers,
@@ -177,6 +179,12 @@ class DecisionStore:
             row = change_row(record, self._opened.ledger.writer)
         await self._writer.write(row, may_refuse=True)
 
+    async def append_feedback(self, record: Feedback) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        with _recordable("feedback"):
+            row = feedback_row(record, self._opened.ledger.writer)
+        await self._writer.write(row, may_refuse=True)
+
     async def prune(self, limits: Limits) -> int:
         """Drop what is beyond ``limits``, oldest first, and say so in the chain.
 
@@ -256,6 +264,7 @@ def _broken_rule(row: Row, error: IntegrityError) -> str:
     if decision_id is None:
         return f"the log refuses a row of {row.table.name}: {reason(error)}"
     if error_name(error) in _MISSING_PARENT:
-        return f"the log has no decision {decision_id} to give an outcome to"
+        what = "feedback" if row.table is feedback else "an outcome"
+        return f"the log has no decision {decision_id} to give {what} to"
     kind = "a decision" if row.table is decisions else "an outcome"
     return f"the log has {kind} {decision_id} already: {reason(error)}"

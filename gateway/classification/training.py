@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gateway.classification import features, linear
-from gateway.classification.evaluation import row_scores
+from gateway.classification.domain import conversation_scores, last_user_turn
 from gateway.classification.rows import Row
 from gateway.classification.synthetic import SENSITIVE, Mixture, mixtures, noise
 from gateway.errors import ConfigError, Problem
@@ -107,7 +107,9 @@ def _held_out(rows: Sequence[Row], options: Options, tick: Callable[[], None]) -
 def _score(model: linear.LinearModel, rows: Sequence[Row]) -> linear.Floats:
     scores = np.empty((len(rows), len(DOMAINS)), dtype=np.float32)
     for at, row in enumerate(rows):
-        found = row_scores(model, row)
+        texts = [features.normalise(text) for text in row.texts()]
+        last = last_user_turn([turn.role for turn in row.messages])
+        found = conversation_scores(model, texts, last)
         scores[at] = model.bias if found is None else found
     return scores
 

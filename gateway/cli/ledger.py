@@ -166,11 +166,16 @@ def import_log(path: Path, config_path: Path | None, url: str | None, unverified
     click.echo(f"{count} records imported.")
 
 
-async def _prune(url: str, audit: AuditConfig, limits: Limits) -> int:
+async def open_store(url: str, audit: AuditConfig) -> DecisionStore:
+    """The log, to add to it as a gateway of this configuration would."""
     anchor = None if audit.anchor is None else Anchor(audit.anchor)
-    store = await DecisionStore.open(
+    return await DecisionStore.open(
         url, keys=_keys(audit), anchor=anchor, busy_seconds=_BUSY_SECONDS
     )
+
+
+async def _prune(url: str, audit: AuditConfig, limits: Limits) -> int:
+    store = await open_store(url, audit)
     try:
         return await store.prune(limits)
     finally:
