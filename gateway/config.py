@@ -17,6 +17,7 @@ from gateway import documents
 from gateway.errors import ConfigError, Problem
 
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
+SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
@@ -41,6 +42,22 @@ class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
+class SigningKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key that signs the decision log, or did: its name in the log, and where its secret is."""
+
+    id: Name
+    env: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """The environment variable that holds the secret; the file never does."""
+
+
+class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the decision log to keep; without a limit, all of it."""
+
+    days: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    max_mb: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """Of records, in millions of bytes; indexes come on top."""
+
+
 class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where decisions are recorded."""
 
@@ -48,6 +65,18 @@ class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An SQLAlchemy URL; empty: an SQLite file in the state directory, as `load` fills in."""
     required: bool = True
     """Whether a request that cannot be recorded is refused."""
+    keys: tuple[SigningKeyConfig, ...] = ()
+    """The first signs, all verify; none: the key in ``DRAFTGATE_AUDIT_KEY``, if there is one."""
+    anchor: Path | None = None
+    """A file, apart from the database, that says how far the log had come."""
+    checkpoint_rows: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    checkpoint_seconds: Seconds = 60.0
+    retention: RetentionConfig = RetentionConfig()
+
+    def __post_init__(self) -> None:
+        ids = [key.id for key in self.keys]
+        if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
+            raise ValueError(f"two keys have the same id {repeated[0]!r}")
 
 
 class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,8 +139,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path | None = None) -> GatewayConfig:
     """The configuration of ``path``, else of ``$DRAFTGATE_CONFIG``, else the defaults.
 
-    The environment's variables win over the file. Relative paths of policy and contract in the
-    file are relative to the file. Raises ConfigError with every problem.
+    The environment's variables win over the file. Relative paths of policy, contract and anchor in
+    the file are relative to the file. Raises ConfigError with every problem.
     """
     path = path or _path(CONFIG_VARIABLE)
     config = GatewayConfig()
@@ -120,6 +149,10 @@ def load(path: Path | None = None) -> GatewayConfig:
         if config.policy is not None:
             policy = path.parent / config.policy.expanduser()
             config = msgspec.structs.replace(config, policy=policy)
+        if config.audit.anchor is not None:
+            anchor = path.parent / config.audit.anchor.expanduser()
+            audit = msgspec.structs.replace(config.audit, anchor=anchor)
+            config = msgspec.structs.replace(config, audit=audit)
         if (contract := config.classification.contract) is not None:
             section = ClassificationConfig(path.parent / contract.expanduser())
             config = msgspec.structs.replace(config, classification=section)
@@ -189,6 +222,24 @@ def complete(config: GatewayConfig) -> GatewayConfig:
         audit = replace(audit, url=f"sqlite:///{_state_directory() / 'decisions.db'}")
     policy = config.policy or default_policy_path()
     return replace(config, audit=audit, backends=backends, policy=policy)
+
+
+def signing_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
+    """Id and secret of each key of the log that the environment holds; the first one signs.
+
+    A key that nobody named has the empty id. Raises ConfigError when the first one is not there:
+    a log that is meant to be signed must not become an unsigned one unnoticed.
+    """
+    if not audit.keys:
+        secret = os.environ.get(SIGNING_VARIABLE)
+        return [("", secret.encode())] if secret else []
+    found = [(key.id, os.environ.get(key.env, "").encode()) for key in audit.keys]
+    if not found[0][1]:
+        first = audit.keys[0]
+        message = f"the environment has no {first.env}, which holds the key {first.id!r}"
+        hint = "set it, or take the key out of audit.keys"
+        raise ConfigError([Problem(message, path="audit.keys", hint=hint)])
+    return [(key_id, secret) for key_id, secret in found if secret]
 
 
 def default_policy_path() -> Path:

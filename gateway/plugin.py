@@ -23,16 +23,27 @@ from gateway import extensions
 from gateway.api import build_router
 from gateway.archive import Archive
 from gateway.assurance import Assured
+from gateway.audit.anchor import Anchor
+from gateway.audit.keys import keyring
+from gateway.audit.ledger import Pace
 from gateway.audit.query import DecisionReader
+from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend, Checker
 from gateway.classification.base import Classifier, classify
 from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
 from gateway.classification.drift import ScoreWindow
-from gateway.config import GatewayConfig, complete, load
+from gateway.config import (
+    SIGNING_VARIABLE,
+    AuditConfig,
+    GatewayConfig,
+    complete,
+    load,
+    signing_secrets,
+)
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.keeper import PolicyKeeper, summary
-from gateway.log import build_log
+from gateway.log import Log, build_log
 from gateway.routing import files
 from gateway.routing.active import ActivePolicy
 from gateway.routing.policy import Policy
@@ -159,7 +170,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
     async with AsyncExitStack() as started:
-        audit = await DecisionStore.open(config.audit.url, log=log)
+        audit = await _open_log(config.audit, log)
         started.push_async_callback(audit.aclose)
         reader = await DecisionReader.open(config.audit.url)
         started.push_async_callback(reader.aclose)
@@ -211,6 +222,25 @@ def _contract(config: GatewayConfig) -> Contract | None:
     if config.classification.contract is not None:
         return read_contract(config.classification.contract)
     return read_contract(SHIPPED_CONTRACT) if "domain" in config.classifiers else None
+
+
+async def _open_log(audit: AuditConfig, log: Log) -> DecisionStore:
+    """The decision log. Raises ConfigError or AuditUnavailable."""
+    keys = keyring(signing_secrets(audit))
+    if not keys:
+        log.warning("log_not_signed", hint=f"set {SIGNING_VARIABLE}, or audit.keys")
+    days, megabytes = audit.retention.days, audit.retention.max_mb
+    return await DecisionStore.open(
+        audit.url,
+        keys=keys,
+        anchor=None if audit.anchor is None else Anchor(audit.anchor),
+        pace=Pace(audit.checkpoint_rows, audit.checkpoint_seconds),
+        limits=Limits(
+            seconds=None if days is None else days * 86400,
+            size=None if megabytes is None else int(megabytes * 1_000_000),
+        ),
+        log=log,
+    )
 
 
 def _first(vetting: Vetting, path: Path) -> tuple[Policy, str | None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from os import environ, getpid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.config import AuditConfig, AuthConfig, BackendConfig, GatewayConfig, ServerConfig
+from tests.databases import LogDatabase, PostgresqlServer, SqliteDatabase
 from tests.live import LiveServer
 from tests.tiny import build_tiny_model
 
@@ -88,3 +90,20 @@ def start(make_config: Callable[..., GatewayConfig]) -> Iterator[Callable[..., L
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random Llama of 2 layers and a byte-level tokenizer: loads in no time."""
     return build_tiny_model(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A real server, started once for all processes of the tests."""
+    server = PostgresqlServer(environ.get("PYTEST_XDIST_TESTRUNUID", str(getpid())))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def log_database(request: pytest.FixtureRequest, tmp_path: Path) -> LogDatabase:
+    """An empty database, of each kind that a log can be in."""
+    if request.param == "sqlite":
+        return SqliteDatabase(tmp_path / "decisions.db")
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    return server.database()

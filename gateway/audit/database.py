@@ -1,96 +1,63 @@
-"""The database of the decision log: its URL, its durability settings, its migrations.
+"""The database of the decision log: found by its URL, and brought up to date.
 
-The only module with words that one particular database understands. Knows nothing of records.
+Knows nothing of records.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from gateway.audit.schema import REVISION
-from gateway.errors import AuditUnavailable, ConfigError, Problem
+from gateway.audit import postgresql, sqlite
+from gateway.audit.place import EXAMPLE, EXAMPLE_SERVER, Place, reason, trouble, wrong
+from gateway.audit.schema import LOGGED, REVISION
 
-EXAMPLE = "sqlite:////var/lib/draftgate/decisions.db"
+__all__ = ["connect_reader", "locate", "migrate", "reason", "renumber"]
+
+# A driver named here is not needed; one that would encrypt must not be left out without a word.
+_SQLITE = {"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"}
+_POSTGRESQL = {"postgresql", "postgresql+psycopg", "postgresql+asyncpg"}
 
 
-def locate(url: str) -> Path:
-    """The absolute path of the database file that ``url`` names. Raises ConfigError."""
+def locate(url: str) -> Place:
+    """The database that ``url`` names; it need not exist yet. Raises ConfigError."""
+    hint = f"write it like {EXAMPLE} or {EXAMPLE_SERVER}"
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise _wrong("this is not a database URL", f"write it like {EXAMPLE}") from error
-    # A driver named here is not needed; one that would encrypt must not be left out without a word.
-    known = parsed.drivername in {"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"}
-    if not known or parsed.host:
-        shown = parsed.render_as_string(hide_password=True)
-        raise _wrong(f"cannot keep the decision log in {shown!r}", f"write it like {EXAMPLE}")
-    if parsed.query:
-        raise _wrong("the URL takes no parameters", f"write it like {EXAMPLE}")
-    if not parsed.database or parsed.database.startswith((":memory:", "file:")):
-        raise _wrong("a log in memory is not durable", f"name a file, like {EXAMPLE}")
-    try:
-        return Path(parsed.database).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise _wrong(f"no such place: {error}", f"write it like {EXAMPLE}") from error
+        raise wrong("this is not a database URL", hint) from error
+    if parsed.drivername in _SQLITE and not parsed.host:
+        return sqlite.locate(parsed)
+    if parsed.drivername in _POSTGRESQL:
+        return postgresql.locate(parsed)
+    shown = parsed.render_as_string(hide_password=True)
+    raise wrong(f"cannot keep the decision log in {shown!r}", hint)
 
 
-def connect_writer(path: Path, busy_seconds: float) -> sa.Engine:
-    """An engine with one durable connection, made on first use.
-
-    A commit returns when its data is on the disk: write-ahead log, one fsync a commit.
-    """
-    engine = _engine(path, "rwc", busy_seconds)
-
-    @sa.event.listens_for(engine, "connect")
-    def _make_durable(connection: sqlite3.Connection, _record: Any) -> None:
-        (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        if journal != "wal":
-            raise sqlite3.OperationalError(
-                f"no write-ahead log is possible here (journal mode {journal}): use a local disk"
-            )
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA foreign_keys=ON")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        # A transaction that begins as a reader cannot wait for a lock when it turns into a writer.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return engine
-
-
-def connect_reader(path: Path, busy_seconds: float) -> sa.Engine:
+def connect_reader(place: Place, busy_seconds: float) -> sa.Engine:
     """An engine that can read beside a running gateway, and cannot create or change anything.
 
-    Raises ConfigError when there is no decision log of this version at ``path``.
+    Raises ConfigError when there is no decision log of this version at ``place``, AuditUnavailable
+    for what may pass.
     """
-    if not path.is_file():
-        raise _wrong(
-            f"there is no decision log at {path}", "start the gateway once, or give another URL"
-        )
-    engine = _engine(path, "ro", busy_seconds)
+    engine = place.connect(busy_seconds, writable=False)
     try:
         with engine.connect() as connection:
             found = _revision(connection)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise trouble(error, path) from error
+        raise trouble(error, place) from error
     if found != REVISION:
         engine.dispose()
-        raise _wrong(
-            f"{path} is not a decision log of this version ({found or 'none'}, not {REVISION})",
+        raise wrong(
+            f"{place.name} is not a decision log of this version ({found or 'none'}, "
+            f"not {REVISION})",
             "start the gateway once: it brings an older log up to date",
         )
     return engine
 
 
-def migrate(connection: sa.Connection, path: Path) -> None:
+def migrate(connection: sa.Connection, place: Place) -> None:
     """Bring the schema up to date; nothing is done when it is. The caller holds the transaction.
 
     Raises ConfigError when a newer version wrote the database.
@@ -108,47 +75,10 @@ def migrate(connection: sa.Connection, path: Path) -> None:
     try:
         command.upgrade(config, "head")
     except CommandError as error:
-        raise _wrong(
-            f"a newer version wrote the decision log {path}: {error}",
+        raise wrong(
+            f"a newer version wrote the decision log {place.name}: {error}",
             "use that version, or give another URL",
         ) from error
-
-
-def trouble(error: Exception, path: Path) -> AuditUnavailable | ConfigError:
-    """What to tell of ``error``, met while opening ``path``.
-
-    A lock or a full disk may pass, so it is AuditUnavailable; the rest is ConfigError.
-    """
-    name = error_name(error)
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")):
-        return AuditUnavailable(f"the decision log {path} cannot be opened: {reason(error)}")
-    return _wrong(
-        f"cannot open the decision log {path}: {reason(error)}",
-        "audit.url must name a file in a directory that the gateway may write",
-    )
-
-
-def reason(error: Exception) -> str:
-    """The error's own words, without statement, values and file names: clients may see it."""
-    if isinstance(error, DBAPIError):
-        return str(error.orig)
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def error_name(error: Exception) -> str:
-    """The database's name of the error, such as ``SQLITE_FULL``; empty when it has none."""
-    return str(getattr(getattr(error, "orig", None), "sqlite_errorname", ""))
-
-
-def _engine(path: Path, mode: str, busy_seconds: float) -> sa.Engine:
-    def connect() -> sqlite3.Connection:
-        place = f"{path.as_uri()}?mode={mode}"
-        return sqlite3.connect(place, uri=True, timeout=busy_seconds, check_same_thread=False)
-
-    size = 1 if mode == "rwc" else 4
-    return sa.create_engine(
-        "sqlite://", creator=connect, poolclass=QueuePool, pool_size=size, max_overflow=0
-    )
 
 
 def _revision(connection: sa.Connection) -> str | None:
@@ -158,5 +88,8 @@ def _revision(connection: sa.Connection) -> str | None:
     return found
 
 
-def _wrong(message: str, hint: str) -> ConfigError:
-    return ConfigError([Problem(message, path="audit.url", hint=hint)])
+def renumber(connection: sa.Connection) -> None:
+    """Let the database number new rows from where rows that brought their numbers ended."""
+    if connection.dialect.name == "postgresql":
+        tables = [logged.table for logged in LOGGED.values()]
+        postgresql.renumber(connection, tables)

@@ -1,32 +1,32 @@
-"""Closes the decisions that a crash left open. Knows nothing of how to tell a crash."""
+"""Finds the decisions that a crash left open. Knows nothing of how to tell a crash."""
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator
 
 import sqlalchemy as sa
 
 from gateway.audit.record import OutcomeRecord, Timings
-from gateway.audit.schema import decisions, outcome_row, outcomes, writers
+from gateway.audit.schema import Row, decisions, outcome_row, outcomes, writers
 from gateway.types import Execution
 
 _BATCH = 1000
 
 
-def close_orphans(connection: sa.Connection, living: AbstractSet[str], now: float) -> int:
-    """Give every open decision of a dead writer an ``interrupted`` outcome, and forget that writer.
+def closing_rows(
+    connection: sa.Connection, is_alive: Callable[[str], bool], now: float
+) -> Iterator[list[Row]]:
+    """For every open decision of a dead writer an ``interrupted`` outcome, in batches.
 
-    Returns how many were closed. The caller holds the transaction.
+    The caller inserts each batch before it asks for the next, and holds the transaction; dead
+    writers are forgotten.
     """
-    dead = [w for w in connection.scalars(sa.select(writers.c.writer)) if w not in living]
-    closed = 0
-    for writer in dead:
+    for writer in connection.scalars(sa.select(writers.c.writer)).all():
+        if is_alive(writer):
+            continue
         while ids := _open_decisions(connection, writer):
-            rows = [outcome_row(_interrupted(decision_id, now)).values for decision_id in ids]
-            connection.execute(sa.insert(outcomes), rows)
-            closed += len(ids)
+            yield [outcome_row(_interrupted(decision_id, now)) for decision_id in ids]
         connection.execute(sa.delete(writers).where(writers.c.writer == writer))
-    return closed
 
 
 def _open_decisions(connection: sa.Connection, writer: str) -> list[str]:

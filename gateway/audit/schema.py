@@ -6,7 +6,7 @@ they may be cut or cleaned. Nothing here is peculiar to one database. Knows noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from gateway.audit import document
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration; a test holds it to the migrations themselves."""
 
 KEY_LENGTH = 256
@@ -103,11 +103,74 @@ writers = sa.Table(
 """The processes that may have decisions open. A clean close takes its row away; a crash cannot."""
 
 
+seals = sa.Table(
+    "seals",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("created_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.Index("ix_seals_kind", "kind"),
+)
+"""What writers say in their chains about the log itself."""
+
+chain = sa.Table(
+    "chain",
+    metadata,
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("position", _Sequence, nullable=False, autoincrement=False),
+    sa.Column("recorded_at", sa.Double(), nullable=False),
+    sa.Column("table_name", sa.String(32), nullable=False),
+    sa.Column("record", _Id, nullable=False),
+    sa.Column("size", sa.Integer(), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("key_id", sa.String(64), nullable=False),
+    sa.Column("mac", sa.String(64), nullable=False),
+    sa.PrimaryKeyConstraint("writer", "position", name="pk_chain"),
+    # Kept in the order of the chain, and only once.
+    sqlite_with_rowid=False,
+)
+"""One link a record. That two processes cannot continue one chain, its key sees to."""
+
+
+class Logged(NamedTuple):
+    """A table of which every row is a link of a chain: append-only, written by the store alone."""
+
+    table: sa.Table
+    key: str
+    """The column that names a record. Where the database numbers the rows, rows go in singly."""
+    kept: bool = False
+    """Whether retention leaves the record when it drops the link: there are few, and later
+    records cannot be understood without them."""
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the database gives a row its key."""
+        return self.table.c[self.key] is self.table.autoincrement_column
+
+
+LOGGED: Mapping[str, Logged] = {
+    str(logged.table.name): logged
+    for logged in (
+        Logged(decisions, "decision_id"),
+        Logged(outcomes, "decision_id"),
+        Logged(policy_changes, "seq", kept=True),
+        Logged(feedback, "seq"),
+        Logged(seals, "seq"),
+    )
+}
+"""By name, and in an order in which rows that refer to others come after them."""
+
+
 class Row(NamedTuple):
     """One row to insert."""
 
     table: sa.Table
     values: Mapping[str, Any]
+    make: Callable[[sa.Connection], Mapping[str, Any] | None] | None = None
+    """Gives further values in the transaction that inserts the row, where the database numbers the
+    table's rows; None: there is to be no row."""
 
 
 def decision_row(record: DecisionRecord, writer: str) -> Row:

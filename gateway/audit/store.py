@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from gateway.audit import database, presence
-from gateway.audit.orphans import close_orphans
+from gateway.audit import database
+from gateway.audit.anchor import Anchor
+from gateway.audit.keys import Keyring
+from gateway.audit.ledger import Ledger, Pace
+from gateway.audit.orphans import closing_rows
+from gateway.audit.place import Place, error_name, reason, trouble
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.retention import Limits, Prune
 from gateway.audit.schema import (
     Row,
     change_row,
@@ -26,33 +29,36 @@ from gateway.audit.schema import (
     feedback_row,
     outcome_row,
     outcomes,
-    policy_changes,
     writers,
 )
 from gateway.audit.writer import GroupWriter
 from gateway.errors import AuditUnavailable
 from gateway.log import Log, build_log
 
+PRUNE_SECONDS = 600.0
+_MISSING_PARENT = ("SQLITE_CONSTRAINT_FOREIGNKEY", "23503")
+
 
 class _Opened:
-    """What opening the log leaves behind: the connection, the lock, and who we are."""
+    """What opening the log leaves behind: the connection, who we are, and the chain we make."""
 
-    def __init__(self, path: Path, busy_seconds: float, clock: Callable[[], float]) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = path
-        self.writer = uuid.uuid4().hex
-        self.engine = database.connect_writer(path, busy_seconds)
-        directory = presence.directory(path)
+    def __init__(
+        self, place: Place, ledger: Ledger, busy_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self.ledger = ledger
+        self._place = place
+        self.engine = place.connect(busy_seconds, writable=True)
+        self.interrupted = 0
         try:
-            with presence.gate(directory, busy_seconds):
-                with self.engine.begin() as connection:
-                    database.migrate(connection, path)
-                    living = presence.living(directory)
-                    self.interrupted = close_orphans(connection, living, clock())
-                    row = {"writer": self.writer, "started_at": clock()}
-                    connection.execute(sa.insert(writers), row)
-                self.inode = os.stat(path).st_ino
-                self.presence = presence.Presence(directory, self.writer)
+            with place.enter(self.engine, ledger.writer, busy_seconds) as (connection, is_alive):
+                database.migrate(connection, place)
+                ledger.open(connection)
+                for rows in closing_rows(connection, is_alive, clock()):
+                    ledger.append(connection, rows)
+                    self.interrupted += len(rows)
+                row = {"writer": ledger.writer, "started_at": clock()}
+                connection.execute(sa.insert(writers), row)
+            ledger.publish()
         except BaseException:
             self.engine.dispose()
             raise
@@ -60,24 +66,43 @@ class _Opened:
     def close(self, clean: bool) -> None:
         """Leave; ``clean`` when no decision of ours is open."""
         try:
+            self.ledger.commit(self.engine, [self.ledger.closing()])
             if clean:
                 with self.engine.begin() as connection:
-                    connection.execute(sa.delete(writers).where(writers.c.writer == self.writer))
-        except SQLAlchemyError:
+                    connection.execute(
+                        sa.delete(writers).where(writers.c.writer == self.ledger.writer)
+                    )
+        except (SQLAlchemyError, OSError):
             # The row stays, so the next start looks for open decisions and finds none.
             return
         finally:
             self.engine.dispose()
-            self.presence.release()
+            self._place.leave()
 
 
 class DecisionStore:
     """An append-only decision log with group commit. Made by `open`."""
 
-    def __init__(self, opened: _Opened, max_pending: int, log: Log) -> None:
+    def __init__(
+        self,
+        opened: _Opened,
+        *,
+        max_pending: int,
+        checkpoint_seconds: float,
+        limits: Limits,
+        clock: Callable[[], float],
+        log: Log,
+    ) -> None:
         self._opened = opened
+        self._clock = clock
         self._open_decisions: set[str] = set()
+        self._is_certain = True
+        """Whether every record that was not acknowledged is known not to be in the log."""
         self._writer = GroupWriter(self._commit, max_pending=max_pending, log=log)
+        self._log = log
+        self._tasks = [asyncio.create_task(self._keep_sealing(checkpoint_seconds))]
+        if limits:
+            self._tasks.append(asyncio.create_task(self._keep_pruning(limits)))
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -85,6 +110,10 @@ class DecisionStore:
         cls,
         url: str,
         *,
+        keys: Keyring | None = None,
+        anchor: Anchor | None = None,
+        pace: Pace | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
         max_pending: int = 4096,
         busy_seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
@@ -92,17 +121,37 @@ class DecisionStore:
     ) -> Self:
         """Open the log at ``url``, bring its schema up to date, and close what a crash left open.
 
-        ``busy_seconds`` is how long to wait for a lock of another process. Raises ConfigError, or
-        AuditUnavailable for what may pass: a lock, a full disk.
+        Without ``keys`` the log is not signed. What is beyond ``limits`` is dropped every ten
+        minutes. ``busy_seconds`` is how long to wait for a lock of another process. Raises
+        ConfigError, or AuditUnavailable for what may pass: a lock, a full disk, a server that is
+        away.
         """
-        path = database.locate(url)
+        place, log, pace = database.locate(url), log or build_log(), pace or Pace()
+        ledger = Ledger(
+            uuid.uuid4().hex,
+            keys or Keyring(),
+            anchor=anchor,
+            checkpoint_rows=pace.rows,
+            clock=clock,
+            log=log,
+        )
         try:
-            opened = await asyncio.to_thread(_Opened, path, busy_seconds, clock)
+            if anchor is not None:
+                await asyncio.to_thread(anchor.prepare)
+            opened = await asyncio.to_thread(_Opened, place, ledger, busy_seconds, clock)
         except TimeoutError as error:
-            raise AuditUnavailable(f"the decision log {path} cannot be opened: {error}") from error
+            message = f"the decision log {place.name} cannot be opened: {error}"
+            raise AuditUnavailable(message) from error
         except (SQLAlchemyError, OSError) as error:
-            raise database.trouble(error, path) from error
-        return cls(opened, max_pending, log or build_log())
+            raise trouble(error, place) from error
+        return cls(
+            opened,
+            max_pending=max_pending,
+            checkpoint_seconds=pace.seconds,
+            limits=limits,
+            clock=clock,
+            log=log,
+        )
 
     @property
     def interrupted(self) -> int:
@@ -112,7 +161,7 @@ class DecisionStore:
     async def append_decision(self, record: DecisionRecord) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
         with _recordable("decision"):
-            row = decision_row(record, self._opened.writer)
+            row = decision_row(record, self._opened.ledger.writer)
         await self._writer.write(row, may_refuse=True)
 
     async def append_outcome(self, record: OutcomeRecord) -> None:
@@ -127,14 +176,28 @@ class DecisionStore:
     async def append_change(self, record: PolicyChange) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
         with _recordable("policy change"):
-            row = change_row(record, self._opened.writer)
+            row = change_row(record, self._opened.ledger.writer)
         await self._writer.write(row, may_refuse=True)
 
     async def append_feedback(self, record: Feedback) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
         with _recordable("feedback"):
-            row = feedback_row(record, self._opened.writer)
+            row = feedback_row(record, self._opened.ledger.writer)
         await self._writer.write(row, may_refuse=True)
+
+    async def prune(self, limits: Limits) -> int:
+        """Drop what is beyond ``limits``, oldest first, and say so in the chain.
+
+        In small steps, between which requests are recorded. Returns how many records were dropped.
+        Raises AuditUnavailable.
+        """
+        dropped, now = 0, self._clock()
+        while True:
+            step = Prune(limits, self._opened.ledger.writer, now)
+            await self._writer.write(step.row(), may_refuse=True)
+            if not step.dropped:
+                return dropped
+            dropped += step.dropped
 
     async def aclose(self) -> None:
         """Write what is pending and close. Idempotent; a cancelled wait does not stop it."""
@@ -143,35 +206,48 @@ class DecisionStore:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
         await self._writer.aclose()
-        await asyncio.to_thread(self._opened.close, not self._open_decisions)
+        is_clean = self._is_certain and not self._open_decisions
+        await asyncio.to_thread(self._opened.close, is_clean)
+
+    async def _keep_sealing(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self._writer.write(self._opened.ledger.checkpoint(), may_refuse=True)
+            except AuditUnavailable:
+                # Whoever has a record to write is told; a later checkpoint says as much.
+                continue
+
+    async def _keep_pruning(self, limits: Limits) -> None:
+        while True:
+            try:
+                if dropped := await self.prune(limits):
+                    self._log.info("log_pruned", records=dropped)
+            except AuditUnavailable as error:
+                self._log.error("log_not_pruned", error=error.message)
+            await asyncio.sleep(PRUNE_SECONDS)
 
     def _commit(self, rows: Sequence[Row]) -> Sequence[AuditUnavailable | None]:
         try:
-            self._insert(rows)
+            self._opened.ledger.commit(self._opened.engine, rows)
         except IntegrityError as error:
             if len(rows) > 1:
                 # One bad record must not cost its neighbours their commit.
                 return [self._commit([row])[0] for row in rows]
             return [AuditUnavailable(_broken_rule(rows[0], error))]
         except (SQLAlchemyError, OSError) as error:
-            message = f"the decision log cannot be written: {database.reason(error)}"
+            self._is_certain = False
+            message = f"the decision log cannot be written: {reason(error)}"
             return [AuditUnavailable(message)] * len(rows)
-        for table, values in rows:
-            if table is decisions:
-                self._open_decisions.add(values["decision_id"])
-            elif table is outcomes:
-                self._open_decisions.discard(values["decision_id"])
+        for row in rows:
+            if row.table is decisions:
+                self._open_decisions.add(row.values["decision_id"])
+            elif row.table is outcomes:
+                self._open_decisions.discard(row.values["decision_id"])
         return [None] * len(rows)
-
-    def _insert(self, rows: Sequence[Row]) -> None:
-        if os.stat(self._opened.path).st_ino != self._opened.inode:
-            raise FileNotFoundError("another file has taken the place of the database")
-        with self._opened.engine.begin() as connection:
-            for table in (decisions, outcomes, policy_changes, feedback):
-                values = [row.values for row in rows if row.table is table]
-                if values:
-                    connection.execute(sa.insert(table), values)
 
 
 @contextmanager
@@ -184,9 +260,11 @@ def _recordable(what: str) -> Iterator[None]:
 
 
 def _broken_rule(row: Row, error: IntegrityError) -> str:
-    decision_id = row.values["decision_id"]
-    if database.error_name(error) == "SQLITE_CONSTRAINT_FOREIGNKEY":
+    decision_id = row.values.get("decision_id")
+    if decision_id is None:
+        return f"the log refuses a row of {row.table.name}: {reason(error)}"
+    if error_name(error) in _MISSING_PARENT:
         what = "feedback" if row.table is feedback else "an outcome"
         return f"the log has no decision {decision_id} to give {what} to"
     kind = "a decision" if row.table is decisions else "an outcome"
-    return f"the log has {kind} {decision_id} already: {database.reason(error)}"
+    return f"the log has {kind} {decision_id} already: {reason(error)}"

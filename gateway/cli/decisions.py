@@ -15,12 +15,13 @@ import click
 import msgspec
 from rich.console import Console
 
+from gateway import config
 from gateway.archive import MAX_NOTE_CHARACTERS
 from gateway.archive import feedback as checked
 from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
 from gateway.audit.record import Feedback
-from gateway.audit.store import DecisionStore
 from gateway.cli import entries as render
+from gateway.cli import ledger
 from gateway.errors import ConfigError, GatewayError
 from gateway.types import DOMAINS, Mode
 
@@ -64,7 +65,7 @@ class Moment(click.ParamType[float]):
 
 @click.group()
 def decisions() -> None:
-    """Read the decision log, and add feedback to it."""
+    """Read, verify and keep the decision log, and add feedback to it."""
 
 
 _url = click.option("--url", help="The log's database URL; by default the configuration's.")
@@ -131,8 +132,10 @@ def give_feedback(
         raise click.UsageError("Give --domain for every domain it belongs to, or --none.")
     found = _find(url, decision_id).decision.decision_id
 
+    audit = config.load().audit
+
     async def append(record: Feedback) -> None:
-        store = await DecisionStore.open(url or _configured_url())
+        store = await ledger.open_store(url or audit.url, audit)
         try:
             await store.append_feedback(record)
         finally:
@@ -159,6 +162,10 @@ def _find(url: str | None, decision_id: str) -> Entry:
     return entries[0]
 
 
+for command in (ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
+    decisions.add_command(command)
+
+
 def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
     """What a reader of the log at ``url``, or of the configured one, answers."""
 
@@ -176,8 +183,6 @@ def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) ->
 
 
 def _configured_url() -> str:
-    from gateway import config
-
     return config.load().audit.url
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.dialects import postgresql
 
 import gateway.audit
 from gateway.audit import database, schema
+from gateway.audit.sqlite import SqliteFile
 from gateway.audit.store import DecisionStore
 from gateway.errors import ConfigError
 
@@ -25,14 +26,14 @@ MIGRATIONS = Path(gateway.audit.__file__).parent / "migrations"
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    engine = database.connect_writer(tmp_path / "decisions.db", 1.0)
+    engine = SqliteFile(tmp_path / "decisions.db").connect(1.0, writable=True)
     yield engine
     engine.dispose()
 
 
 def test_the_migrations_make_exactly_the_schema(engine: sa.Engine) -> None:
     with engine.begin() as connection:
-        database.migrate(connection, Path("x.db"))
+        database.migrate(connection, SqliteFile(Path("x.db")))
         differences = compare_metadata(MigrationContext.configure(connection), schema.metadata)
     assert differences == []
 
@@ -45,7 +46,7 @@ def test_migrating_twice_changes_nothing(engine: sa.Engine) -> None:
     dumps = []
     for _ in range(2):
         with engine.begin() as connection:
-            database.migrate(connection, Path("x.db"))
+            database.migrate(connection, SqliteFile(Path("x.db")))
             dumps.append(
                 connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master").all()
             )
@@ -57,7 +58,7 @@ def test_a_migration_that_does_not_reach_its_end_leaves_no_half_of_a_schema(
 ) -> None:
     def migrate_and_fail() -> None:
         with engine.begin() as connection:
-            database.migrate(connection, Path("x.db"))
+            database.migrate(connection, SqliteFile(Path("x.db")))
             raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
@@ -84,7 +85,7 @@ def test_migrating_leaves_the_logging_of_the_program_alone(
     root = logging.getLogger()
     before = (root.level, tuple(root.handlers), logging.getLogger("alembic").level)
     with engine.begin() as connection:
-        database.migrate(connection, Path("x.db"))
+        database.migrate(connection, SqliteFile(Path("x.db")))
     assert before == (root.level, tuple(root.handlers), logging.getLogger("alembic").level)
     assert capfd.readouterr() == ("", "")
 
