@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
 README_RESULT = "prompts-cpu-float32"
+_DECODING = "*-*-*.json"
+"""PROMPTS-DEVICE-DTYPE; other results lie beside them."""
 _README_ARMS = {
     GENERATE: "generate",
     LOOKUP: "prompt lookup",
@@ -101,7 +103,7 @@ def write(path: Path) -> None:
 def stale(results: Path = RESULTS, readme: Path = README) -> list[str]:
     """The files that are not what the JSON gives."""
     found = []
-    for path in sorted(results.glob("*.json")):
+    for path in sorted(results.glob(_DECODING)):
         report = path.with_suffix(".md")
         if not report.is_file() or report.read_text("utf-8") != markdown(runs.read(path)):
             found.append(str(report))
@@ -120,7 +122,7 @@ def main() -> None:
                 f"not what the JSON gives: {', '.join(found)}\nrun: python -m benchmarks.report"
             )
         return
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted(RESULTS.glob(_DECODING)):
         write(path)
     README.write_text(with_table(README.read_text("utf-8"), _shown(RESULTS)), encoding="utf-8")
 
