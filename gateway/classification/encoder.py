@@ -114,12 +114,13 @@ class Encoder:
         outputs -= outputs.mean(axis=1, keepdims=True)
         variance = np.einsum("ij,ij->i", outputs, outputs) / outputs.shape[1]
         outputs *= (1.0 / np.sqrt(variance + 1e-5))[:, None]
-        starts = np.arange(0, len(ids), BLOCK)
         total = np.concatenate(
-            (np.add.reduceat(outputs, starts), np.add.reduceat(vectors[place], starts)), axis=1
+            (_blockwise(outputs, 0.0).sum(axis=1), _blockwise(vectors[place], 0.0).sum(axis=1)),
+            axis=1,
         )
+        starts = np.arange(0, len(ids), BLOCK)
         count = np.minimum(BLOCK, len(ids) - starts).astype(np.float32)
-        return Blocks(total, np.maximum.reduceat(outputs, starts), count)
+        return Blocks(total, _blockwise(outputs, -np.inf).max(axis=1), count)
 
     def _head(self, total: Floats, highest: Floats) -> Floats:
         w = self._w
@@ -180,6 +181,14 @@ def shapes(
             f"bias2_{order}": (WIDTH,),
         }
     return wanted
+
+
+def _blockwise(rows: Floats, filler: float) -> Floats:
+    """Shape (blocks, BLOCK, columns), the last block filled up."""
+    missing = -len(rows) % BLOCK
+    if missing:
+        rows = np.concatenate((rows, np.full((missing, rows.shape[1]), filler, dtype=np.float32)))
+    return rows.reshape(-1, BLOCK, rows.shape[1])
 
 
 def convolved(inputs: Floats, weights: Floats, bias: Floats, order: int, left: int) -> Floats:

@@ -80,7 +80,9 @@ class SequenceClassifier:
 
     def _windows(self, text: str) -> list[list[int]]:
         clean = text.encode("utf-8", "replace").decode("utf-8")
-        ids: list[int] = self._tokenizer(clean, add_special_tokens=False, verbose=False)["input_ids"]
+        ids: list[int] = self._tokenizer(clean, add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
         step = max(self._window // 2, 1)
         last = max(len(ids) - self._window, 0)
         return [ids[at : at + self._window] for at in [*range(0, last, step), last] if ids]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gateway.classification.stages import Floats
+from gateway.classification.stages import SUSPICIOUS, Floats
 from gateway.classification.text_model import BAN_DOMAINS, Stack
 from gateway.types import DOMAINS
 
@@ -31,7 +33,10 @@ def fit(evidence: Floats, labels: npt.NDArray[np.bool_], points: OperatingPoints
     bias = np.zeros(len(DOMAINS), dtype=np.float32)
     for column, domain in enumerate(DOMAINS):
         own, positive = evidence[:, :, column].astype(np.float64), labels[:, column]
-        weights[:, column] = _weights(own, positive)
+        # In rows as short as most are, the typical window is the most suspicious one; in long texts it
+        # is not, and a ban must not be diluted by what stands around a sentence.
+        kinds = SUSPICIOUS if domain in BAN_DOMAINS else range(own.shape[1])
+        weights[:, column] = _weights(own, positive, kinds)
         scores = own @ weights[:, column]
         if domain in BAN_DOMAINS:
             threshold = float(np.quantile(scores[positive], points.ban_miss_rate))
@@ -42,10 +47,12 @@ def fit(evidence: Floats, labels: npt.NDArray[np.bool_], points: OperatingPoints
     return Stack(weights, bias)
 
 
-def _weights(evidence: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> Floats:
+def _weights(
+    evidence: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_], kinds: Sequence[int]
+) -> Floats:
     from sklearn.linear_model import LogisticRegression
 
-    used = list(range(evidence.shape[1]))
+    used = list(kinds)
     while True:
         fitted = LogisticRegression(C=1.0, max_iter=500).fit(evidence[:, used], positive)
         found = fitted.coef_[0]

@@ -18,6 +18,9 @@ from gateway.classification import encoder, features, linear
 
 Floats = npt.NDArray[np.float32]
 
+SUSPICIOUS = (0, 2, 3)
+"""The kinds of evidence, the lexical stage's first, that speak of the most suspicious window."""
+
 WINDOW_PENALTY = 0.25
 """Taken off a score per natural logarithm of a text's windows: each is one more chance of a false alarm."""
 
@@ -72,37 +75,36 @@ class EncoderStage:
     def evidence(self, conversation: Conversation) -> Floats:
         """Windows reach over messages as well as within them."""
         parts = [self.model.blocks(text) for text in conversation.texts]
-        windows, shorts, asked, joined = layout([len(part) for part in parts], conversation.asks)
-        starts, ends = np.array(windows, dtype=np.int64).T
+        longs, shorts, asked = layout([len(part) for part in parts], conversation.asks)
+        runs = [run for group in (*longs, *shorts) for run in group]
+        starts, ends = np.array(runs, dtype=np.int64).T
         scores = self.model.scores(encoder.join(parts), starts, ends)
-        typical = np.maximum(scores[joined].mean(axis=0), scores[asked].mean(axis=0))
-        longs = scores[: len(windows) - shorts]
-        sentences = scores[len(windows) - shorts :]
-        return np.stack((highest(sentences), highest(longs), typical))
+        sizes = np.cumsum([len(group) for group in (*longs, *shorts)])[:-1]
+        groups = np.split(scores, sizes)
+        typical = np.maximum(groups[0].mean(axis=0), groups[asked].mean(axis=0))
+        # A penalty per message: a conversation does not become harmless by going on.
+        sentence = np.max([highest(group) for group in groups[len(longs) :]], axis=0)
+        paragraph = np.max([highest(group) for group in groups[: len(longs)]], axis=0)
+        return np.stack((sentence, paragraph, typical))
 
 
-def layout(lengths: Sequence[int], asks: int) -> tuple[list[tuple[int, int]], int, slice, slice]:
-    """The windows over texts of ``lengths`` blocks: long ones first, then the short ones.
+Runs = list[tuple[int, int]]
+"""Windows, each from a block up to another."""
 
-    Returns the windows, how many of them are short, and which are those of the text that asks and of all
-    texts joined.
+
+def layout(lengths: Sequence[int], asks: int) -> tuple[list[Runs], list[Runs], int]:
+    """The windows over texts of ``lengths`` blocks.
+
+    Returns the long ones, of all texts joined and then of each text where there are several; the short
+    ones of each text; and which group of the long ones is that of the text that asks.
     """
     ends = np.cumsum([0, *lengths]).tolist()
-    joined = encoder.windows(0, ends[-1], encoder.LONG)
-    runs = list(joined)
-    asked = slice(0, len(joined))
-    if len(lengths) > 1:
-        for index, (first, last) in enumerate(itertools.pairwise(ends)):
-            own = encoder.windows(first, last, encoder.LONG)
-            if index == asks:
-                asked = slice(len(runs), len(runs) + len(own))
-            runs += own
-    shorts = [
-        window
-        for first, last in itertools.pairwise(ends)
-        for window in encoder.windows(first, last, encoder.SHORT)
-    ]
-    return runs + shorts, len(shorts), asked, slice(0, len(joined))
+    spans = list(itertools.pairwise(ends))
+    longs = [encoder.windows(0, ends[-1], encoder.LONG)]
+    if len(spans) > 1:
+        longs += [encoder.windows(first, last, encoder.LONG) for first, last in spans]
+    shorts = [encoder.windows(first, last, encoder.SHORT) for first, last in spans]
+    return longs, shorts, asks + 1 if len(spans) > 1 else 0
 
 
 def _two_kinds(joined: Floats, alone: Sequence[Floats], asks: int) -> Floats:

@@ -64,14 +64,13 @@ def test_windows_cover_every_block_half_overlapping(count: int, length: int) -> 
     assert all(last - first == min(length, count) for first, last in runs)
 
 
-def test_the_layout_marks_what_is_joined_what_asks_and_what_is_short() -> None:
-    windows, shorts, asked, joined = layout([1, 9, 2], asks=1)
+def test_the_layout_groups_windows_of_all_texts_and_of_each() -> None:
+    longs, shorts, asked = layout([1, 9, 2], asks=1)
 
-    assert windows[joined] == [(0, 8), (4, 12)]
-    assert windows[asked] == [(1, 9), (2, 10)]
-    assert windows[-shorts:][0] == (0, 1)
-    assert (10, 12) in windows[-shorts:]
-    assert all(last - first <= SHORT for first, last in windows[-shorts:])
+    assert longs == [[(0, 8), (4, 12)], [(0, 1)], [(1, 9), (2, 10)], [(10, 12)]]
+    assert longs[asked] == [(1, 9), (2, 10)]
+    assert [group[0] for group in shorts] == [(0, 1), (1, 3), (10, 12)]
+    assert layout([3], asks=0) == ([[(0, 3)]], [[(0, 2), (1, 3)]], 0)
 
 
 def test_a_segment_is_long_enough_to_hold_whole_blocks() -> None:

@@ -104,7 +104,7 @@ def test_probabilities_meet_their_operating_points_on_held_out_evidence() -> Non
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
     labels = np.arange(400)[:, None] % len(DOMAINS) == np.arange(len(DOMAINS))
-    evidence = (rng.normal(size=(400, 3, len(DOMAINS))) + 2.0 * labels[:, None]).astype(np.float32)
+    evidence = (rng.normal(size=(400, 5, len(DOMAINS))) + 2.0 * labels[:, None]).astype(np.float32)
 
     stack = stacking.fit(evidence, labels, stacking.OperatingPoints(ban_miss_rate=0.05))
 
