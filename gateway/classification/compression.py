@@ -30,7 +30,7 @@ TABLE_SHARDS = 17
 """The original's table is stored in so many interleaved parts."""
 RIDGE = 30.0
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 
 
 def compress(texts: Sequence[str], normal: Sequence[str]) -> Arrays:
@@ -191,7 +191,8 @@ def _packed(
         better = off < error
         digits[better], scale[better], error[better] = rounded[better], step[better, 0], off[better]
     shifted = (digits + 8).astype(np.uint8)
-    return (shifted[:, 0::2] << 4) | shifted[:, 1::2], scale
+    pairs: npt.NDArray[np.uint8] = ((shifted[:, 0::2] << 4) | shifted[:, 1::2]).astype(np.uint8)
+    return pairs, scale
 
 
 def _branches(w: dict[str, Any], encoder: Encoder, ids: Sequence[npt.NDArray[np.int64]]) -> Arrays:

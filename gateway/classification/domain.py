@@ -11,7 +11,7 @@ import numpy as np
 
 from gateway.classification import weights as weights_file
 from gateway.classification.base import Reading
-from gateway.classification.text_model import Floats
+from gateway.classification.stages import Floats
 from gateway.types import DOMAINS, ChatRequest, Signal
 
 MAX_CHARACTERS = 200_000

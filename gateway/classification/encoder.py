@@ -27,7 +27,7 @@ ORDERS = ((2, 0), (3, 1))
 WIDTH = 256
 """Channels of a branch."""
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 Ids = npt.NDArray[np.int64]
 
 
@@ -53,7 +53,7 @@ class Encoder:
         self._pieces = pieces
         self._table = np.ascontiguousarray(arrays["table"], dtype=np.uint8)
         self._scale = arrays["table_scale"].astype(np.float32)
-        self._w = {
+        self._w: dict[str, Floats] = {
             name: np.ascontiguousarray(arrays[name], dtype=np.float32)
             for name in arrays
             if name not in ("table", "table_scale")
@@ -217,7 +217,8 @@ def pooled(blocks: Blocks, starts: Ids, ends: Ids) -> tuple[Floats, Floats]:
     total = np.add.reduceat(_padded(blocks.total), pairs)[::2]
     count = np.add.reduceat(np.append(blocks.count, np.float32(0.0)), pairs)[::2]
     highest = np.maximum.reduceat(_padded(blocks.highest), pairs)[::2]
-    return total / np.sqrt(count)[:, None], highest
+    scaled: Floats = total / np.sqrt(count)[:, None]
+    return scaled, highest
 
 
 def _padded(rows: Floats) -> Floats:

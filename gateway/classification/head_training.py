@@ -109,12 +109,14 @@ def fit(found: Samples, seed: int, *, epochs: int = EPOCHS) -> Arrays:
     optimizer = torch.optim.AdamW(network.parameters(), lr=2e-3, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
     for _ in range(epochs):
-        for batch in torch.randperm(len(seen)).split(256):
+        order = torch.randperm(len(seen))
+        for at in range(0, len(seen), 256):
+            batch = order[at : at + 256]
             loss = functional.binary_cross_entropy_with_logits(
                 network(seen[batch]), labels[batch], weight[batch], reduction="sum"
             )
             optimizer.zero_grad()
-            (loss / len(batch)).backward()
+            (loss / len(batch)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     weights = first.weight.detach().numpy() / spread

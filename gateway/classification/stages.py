@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gateway.classification import encoder, features, linear
 
-Floats = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
 
 SUSPICIOUS = (0, 2, 3)
 """The kinds of evidence, the lexical stage's first, that speak of the most suspicious window."""

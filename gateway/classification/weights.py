@@ -39,21 +39,18 @@ def dump(
 
     ``encoder_arrays``: those of `encoder.shapes`, and ``pieces`` and ``piece_scores``.
     """
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        format=np.array(FORMAT),
-        features_version=np.array(features.FEATURES_VERSION),
-        domains=np.array(DOMAINS),
-        kept=lexical.vocabulary.kept.astype(np.uint32),
-        idf=lexical.vocabulary.idf.astype(np.float16),
-        weights=lexical.weights.astype(np.float16),
-        bias=lexical.bias.astype(np.float32),
-        stack=stack.weights.astype(np.float32),
-        stack_bias=stack.bias.astype(np.float32),
-        **encoder_arrays,
-    )
-    return buffer.getvalue()
+    arrays: Arrays = {
+        "format": np.array(FORMAT),
+        "features_version": np.array(features.FEATURES_VERSION),
+        "domains": np.array(DOMAINS),
+        "kept": lexical.vocabulary.kept.astype(np.uint32),
+        "idf": lexical.vocabulary.idf.astype(np.float16),
+        "weights": lexical.weights.astype(np.float16),
+        "bias": lexical.bias.astype(np.float32),
+        "stack": stack.weights.astype(np.float32),
+        "stack_bias": stack.bias.astype(np.float32),
+    }
+    return _bytes(arrays | dict(encoder_arrays))
 
 
 def load(path: Path) -> tuple[TextModel, str]:
@@ -66,9 +63,7 @@ def load(path: Path) -> tuple[TextModel, str]:
 
 def dump_encoder(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """The bytes of a file with an encoder alone, to train with."""
-    buffer = io.BytesIO()
-    np.savez(buffer, format=np.array(FORMAT), **arrays)
-    return buffer.getvalue()
+    return _bytes({"format": np.array(FORMAT)} | dict(arrays))
 
 
 def load_encoder(path: Path) -> Arrays:
@@ -81,6 +76,12 @@ def load_encoder(path: Path) -> Arrays:
             path, f"made for format {arrays['format'].tolist()}, this release reads {FORMAT}"
         )
     return {name: arrays[name] for name in _ENCODER}
+
+
+def _bytes(arrays: Arrays) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
 
 
 def _read(path: Path) -> tuple[Arrays, bytes]:
