@@ -49,7 +49,7 @@ def samples(encoder: Encoder, rows: Sequence[Row], mixture: Mixture, seed: int) 
     # A sentence of an ordinary text is ordinary; one of a sensitive text need not be sensitive.
     ordinary = [row for row in rows if not SENSITIVE & set(row.domains)]
     parts.append(_windows(encoder, ordinary, SHORT, for_all=False, at_most=3))
-    return concatenated(parts)
+    return concatenated([part for part in parts if part is not None])
 
 
 def concatenated(parts: Sequence[Samples]) -> Samples:
@@ -67,7 +67,7 @@ def _share(row: Row) -> float:
 
 def _windows(
     encoder: Encoder, rows: Sequence[Row], length: int, *, for_all: bool, at_most: int = 6
-) -> Samples:
+) -> Samples | None:
     totals, maxima, owner = [], [], []
     for index, row in enumerate(rows):
         blocks = encoder.blocks(features.normalise(" ".join(row.texts()))[:6_000])
@@ -79,6 +79,8 @@ def _windows(
         totals.append(total)
         maxima.append(highest)
         owner += [index] * len(total)
+    if not owner:
+        return None
     owners = np.array(owner, dtype=np.int64)
     seen = np.concatenate(
         [

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.classification import synthetic, training, weights
 from gateway.cli import main
 from gateway.types import DOMAINS
+from tests.encoders import tiny_encoder
 
 SAMPLE = "tests/data/domains_sample.jsonl"
 
@@ -16,19 +19,28 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["classifier", *arguments])
 
 
-def test_training_writes_weights_that_evaluate_and_classify_can_use(tmp_path: Path) -> None:
+def test_training_writes_weights_that_evaluate_and_classify_can_use(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("sklearn")
-    out = tmp_path / "weights.npz"
+    few = synthetic.Mixture(inside=0.2, alike=0.1, strung=0.05, noise=8)
+    options = training.Options(folds=2, lexical_mixture=few, head_mixture=few)
+    monkeypatch.setattr(training, "Options", lambda: options)
+    encoder = tmp_path_factory.mktemp("encoder") / "encoder.npz"
+    encoder.write_bytes(weights.dump_encoder(tiny_encoder()))
+    out, held_out = tmp_path / "weights.npz", tmp_path / "held_out.npy"
+    files = ("--encoder", str(encoder), "--out", str(out), "--held-out", str(held_out))
 
-    trained = run("train", SAMPLE, "--out", str(out), "--json")
+    trained = run("train", SAMPLE, *files, "--json")
     evaluated = run("evaluate", SAMPLE, "--weights", str(out), "--json")
     classified = CliRunner().invoke(main, ["classify", "hello", "--weights", str(out), "--json"])
 
     assert trained.exit_code == evaluated.exit_code == classified.exit_code == 0
     report = json.loads(trained.stdout)
-    assert report == json.loads(evaluated.stdout)
+    assert report["top_is_right"] < json.loads(evaluated.stdout)["top_is_right"]
+    assert np.load(held_out).shape == (report["rows"], len(DOMAINS))
     assert [one["domain"] for one in report["domains"]] == list(DOMAINS)
-    assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"], "nothing half-written"
+    assert {path.name for path in tmp_path.iterdir()} == {"weights.npz", "held_out.npy"}
     assert json.loads(classified.stdout)["classifiers"]["domain"] in trained.stderr
 
 
@@ -70,8 +82,11 @@ def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path: Path) -
     assert "no such folder" in result.output
 
 
-def test_weights_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_written_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("sklearn")
+    monkeypatch.setattr(training, "train", lambda *_, **__: training.Trained(b"", np.zeros(0)))
     out = tmp_path / "weights.npz"
     out.mkdir()
 
