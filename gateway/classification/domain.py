@@ -14,8 +14,8 @@ from gateway.classification.base import Reading
 from gateway.classification.stages import Floats
 from gateway.types import DOMAINS, ChatRequest, Signal
 
-MAX_CHARACTERS = 200_000
-"""Normalised characters scored of one request, about a second of work; the rest shows as scored < total."""
+MAX_CHARACTERS = 120_000
+"""Normalised characters scored of one request, up to a second of work; the rest shows as scored < total."""
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights" / "domain.npz"
 
