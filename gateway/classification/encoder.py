@@ -1,6 +1,6 @@
 """The second stage: a small convolutional sentence encoder over word pieces, run by numpy alone.
 
-It imitates a large multilingual encoder at about a twentieth of its cost (``docs/classification.md`` says
+It imitates a large multilingual encoder at about a fifth of its cost (``docs/classification.md`` says
 which and how closely). Every piece is computed once, whatever windows it is part of: windows are sums and
 maxima over blocks of pieces. Knows no requests and no messages' roles.
 """
