@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint bench clean
+.PHONY: help setup serve test lint bench card clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,18 @@ lint: $(STAMP) ## Style, types and policies
 # With options of its own: make bench BENCH_OPTIONS="--temperature 0,0.8 --requests 8"
 bench: $(STAMP) ## Measure the engine, in about a quarter of an hour; writes benchmarks/results
 	$(BIN)/python -m benchmarks.decoding $(BENCH_OPTIONS)
+
+# The figures of the shipped weights, their contract, and the page about both:
+#   make card CARD_ROWS="rows.jsonl" CARD_OPTIONS="--probabilities held_out.npy" CARD_TRAINED="rows.jsonl"
+CARD_MISS_RATE ?= 0.08
+WEIGHTS := gateway/classification/weights
+card: $(STAMP) ## Measure the classifier on CARD_ROWS and write docs/model-card.md
+	$(BIN)/draftgate classifier evaluate $(CARD_ROWS) $(CARD_OPTIONS) \
+		$(addprefix --trained-on ,$(CARD_TRAINED)) --json > $(WEIGHTS)/evaluation.json.new
+	mv $(WEIGHTS)/evaluation.json.new $(WEIGHTS)/evaluation.json
+	$(BIN)/draftgate classifier calibrate $(CARD_ROWS) $(CARD_OPTIONS) --keep policies/default.yaml \
+		--miss-rate $(CARD_MISS_RATE) --out $(WEIGHTS)/contract.json || test $$? = 1
+	$(BIN)/draftgate classifier card --out docs/model-card.md
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

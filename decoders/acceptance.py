@@ -16,8 +16,8 @@ _STRENGTH = 4.0
 """Verified tokens that the level above is worth."""
 _POSITIONS = 8
 """Draft positions counted apart; those behind share the last."""
-_PRIORS = (0.5, 0.45, 0.55, 0.8, 0.9, 0.92)
-"""Acceptance of the next draft token by match-length bucket: unknown, 1-2, 3-4, 5-8, 9-16, more.
+_PRIORS = (0.5, 0.25, 0.5, 0.65, 0.8, 0.9, 0.95)
+"""Acceptance of the next draft token by match-length bucket: unknown, 1, 2, 3-4, 5-8, 9-16, more.
 
 About what the suffix source reaches on the demo model over prompts of ten domains."""
 _ROW_DECAY = 0.5 ** (1 / 24)
@@ -35,10 +35,10 @@ class DraftKind:
 
     @property
     def bucket(self) -> int:
-        """Match lengths in doubling ranges: 0, 1-2, 3-4, 5-8, 9-16, more."""
+        """Match lengths in doubling ranges: 0, 1, 2, 3-4, 5-8, 9-16, more."""
         if self.match_length <= 0:
             return 0
-        return min(max(1, (self.match_length - 1).bit_length()), len(_PRIORS) - 1)
+        return min(1 + (self.match_length - 1).bit_length(), len(_PRIORS) - 1)
 
 
 @dataclass
@@ -47,8 +47,8 @@ class History:
 
     num_accepted: float = 0.0
     num_expected: float = 0.0
-    num_misses: int = 0
-    """Drafts rejected whole, one after the other."""
+    lost: float = 0.0
+    """What its drafts have cost since one was accepted, in tokens."""
     cooldown: int = 0
     """Steps left without a draft."""
     next_cooldown: int = 0

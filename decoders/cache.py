@@ -41,6 +41,10 @@ class SlotCache:
             values[first:stop, :length].transpose(1, 2),
         )
 
+    def stored(self, layer: int) -> tuple[Tensor, Tensor]:
+        """All keys and values of a layer that was written."""
+        return self._layers[layer]
+
     @torch.inference_mode()
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy the first ``length`` positions of slot ``source`` to slot ``target``."""

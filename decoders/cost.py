@@ -23,7 +23,8 @@ MAX_LOSS = 0.02
 _CREDIT = 2.0
 _MAX_CREDIT = 16.0
 _EXPLORE_EVERY = 64
-_MISSES = 3
+_PATIENCE = 2.0
+"""Tokens that a row's rejected drafts may cost one after the other until it pauses."""
 _COOLDOWN = 8
 _MAX_COOLDOWN = 256
 _LONG_MATCH = 8
@@ -134,11 +135,11 @@ class CostModel:
         self._acceptance.add(kind, proposed, accepted)
         self._earn(kind, accepted)
         if accepted:
-            history.num_misses = history.longest_miss = history.next_cooldown = 0
+            history.lost = 0.0
+            history.longest_miss = history.next_cooldown = 0
             return
-        history.num_misses += 1
         history.longest_miss = max(history.longest_miss, kind.match_length)
-        if history.num_misses >= _MISSES or history.next_cooldown:
+        if history.lost >= _PATIENCE or history.next_cooldown:
             history.cooldown = history.next_cooldown or _COOLDOWN
             history.next_cooldown = min(2 * history.cooldown, _MAX_COOLDOWN)
 
@@ -148,7 +149,8 @@ class CostModel:
         if not history.cooldown:
             return False
         if offer.kind.match_length > max(_LONG_MATCH, history.longest_miss):
-            history.cooldown = history.next_cooldown = history.num_misses = 0
+            history.cooldown = history.next_cooldown = 0
+            history.lost = 0.0
             return False
         history.cooldown -= 1
         return offer.num_draft_tokens > 0
@@ -164,7 +166,9 @@ class CostModel:
         if count and count * price > credit:
             count, why = max(int(credit / price), 0) if price else 0, Why.BUDGET
         if count:
-            self._earn(offer.kind, -step.due(offer, count))
+            due = step.due(offer, count)
+            offer.history.lost += due
+            self._earn(offer.kind, -due)
         return Ruling(count, why)
 
     def _explores(self, kind: DraftKind) -> bool:

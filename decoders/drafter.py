@@ -119,7 +119,7 @@ class Drafter:
         ``last_scores`` [vocab] is what the row's last token was chosen from.
         """
         ticket, draft = share.ticket, share.draft
-        if ticket.request.mode.source(position) is None:
+        if ticket.mode.source(position) is None:
             return
         ticket.last_scores = last_scores.clone()
         if not len(draft):
@@ -129,7 +129,7 @@ class Drafter:
 
     def forget(self, ticket: Ticket) -> None:
         """Tell the source that the sequence has ended."""
-        wanted = ticket.request.mode.source(ticket.sequence.num_output_tokens)
+        wanted = ticket.mode.source(ticket.sequence.num_output_tokens)
         if wanted is not None:
             try:
                 wanted[0].forget(ticket.number)
@@ -139,7 +139,7 @@ class Drafter:
     def _wish(self, share: Share, wishes: list[_Wish], proposals: dict[int, _Proposal]) -> None:
         """Add a row that might have a draft to ``wishes``, or why it has none to ``proposals``."""
         ticket, sequence = share.ticket, share.ticket.sequence
-        wanted = ticket.request.mode.source(sequence.num_output_tokens)
+        wanted = ticket.drafting.source(sequence.num_output_tokens)
         if wanted is None or not share.decodes or len(share.new_ids) > 1:
             return
         # The last token of an answer is never a draft's: each step emits one token more.
@@ -155,12 +155,12 @@ class Drafter:
             ticket.noise,
             _scope(ticket),
             process=partial(_process, ticket, self._vocab_size),
-            wants_law=wants_law(ticket.request.verifier),
+            wants_law=wants_law(ticket.verifier),
         )
         context = GateContext(sequence.num_output_tokens, ticket.last_scores)
         price = None
         if isinstance(source, PricedDraftSource):
-            if not ticket.request.mode.opens(context):
+            if not ticket.mode.opens(context):
                 proposals[ticket.number] = _Proposal(NO_DRAFT, Why.GATE)
                 return
             price = _price(source, request)
@@ -214,7 +214,7 @@ def _behind(wishes: Sequence[_Wish]) -> set[int]:
 def _gated(wish: _Wish, draft: Draft) -> _Proposal:
     if not len(draft):
         return _NO_MATCH
-    admitted = wish.ticket.request.mode.admit(draft, wish.context)
+    admitted = wish.ticket.mode.admit(draft, wish.context)
     possible = _possible(wish, admitted)
     if len(possible) < len(admitted):
         return _Proposal(possible, Why.CONSTRAINT)
@@ -284,7 +284,7 @@ def _offer(share: Share, proposal: _Proposal | None, wish: _Wish | None) -> Offe
 
 def _scope(ticket: Ticket) -> str | None:
     """Whose ended answers the row may draft from: its own scope's, if they cannot bend its law."""
-    coupled = isinstance(ticket.request.verifier, CoupledVerifier)
+    coupled = isinstance(ticket.verifier, CoupledVerifier)
     return ticket.request.scope if coupled else None
 
 

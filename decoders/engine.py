@@ -20,9 +20,11 @@ from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.logprobs import token_logprobs
-from decoders.models.base import LanguageModel, PrefixCopier, Row, Tokenizer
+from decoders.models.base import LanguageModel, Row, Tokenizer
 from decoders.noise import noise_for
 from decoders.params import FinishReason, ParameterError
+from decoders.probe import PrefillProbe
+from decoders.readings import NoReadings, PromptReadings, Readings
 from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
 from decoders.sequence import Piece, TokenSequence
 from decoders.slots import SlotTable
@@ -42,13 +44,22 @@ class Engine:
         max_queue: int = 64,
         prefill_chunk_tokens: int = 256,
         cost: Cost | None = None,
+        probe: PrefillProbe | None = None,
     ) -> None:
-        """``cost`` says how much of each draft is worth its time; None: all of it."""
+        """``cost`` says how much of each draft is worth its time; None: all of it.
+
+        ``probe`` reads every prompt for the requests' ``on_prefill``. Raises ModelError for one that
+        looks where the model has nothing to show.
+        """
         if max_queue < 0 or prefill_chunk_tokens < 1:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
         self.model = model
         self.tokenizer = tokenizer
-        self._slots = SlotTable(model.num_slots, model if isinstance(model, PrefixCopier) else None)
+        self._readings: Readings = (
+            NoReadings(model) if probe is None else PromptReadings(probe, model)
+        )
+        self._probed = probe is not None
+        self._slots = SlotTable(model.num_slots, self._readings.copier)
         self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
@@ -226,6 +237,7 @@ class Engine:
     def _commit(self, shares: Sequence[Share], logits: Tensor) -> None:
         for share in shares:
             share.ticket.num_cached += len(share.new_ids)
+        self._readings.tell(share.ticket for share in shares)
         if not any(share.num_logits for share in shares):
             return
         emitting: list[Share] = []
@@ -325,6 +337,8 @@ class Engine:
 
     def _ticket(self, request: Request) -> Ticket:
         self.check(request.prompt_ids)
+        if request.on_prefill is not None and not self._probed:
+            raise ValueError("`on_prefill` would never be called: the engine has no probe")
         sequence = TokenSequence(
             request.prompt_ids,
             request.params,

@@ -23,10 +23,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTra
 
 from decoders.measurements import MeasurementStore, machine
 from decoders.models.adapt import adapt, cut
-from decoders.models.base import LanguageModel, ModelError
+from decoders.models.base import LanguageModel, ModelError, OwnArithmetic
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
-from decoders.models.linear import Linear
+from decoders.models.linear import Kernel, Linear
 from decoders.models.tokenizer import HFTokenizer
+from decoders.models.weights import weights_hash
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, bytes done, bytes in all); 0 in all where that is not known."""
@@ -52,9 +53,11 @@ class LoadedModel:
     created: int
     """When the files were made, in seconds since the epoch; 0 for a hub id."""
     fingerprint: str
-    """Hash of the files' names, sizes and samples, the dtype and the library versions."""
+    """Hash of files, dtype, library versions, and of what else last bits depend on."""
     dtype: str
     """``float32``, ``bfloat16`` or ``float16``."""
+    weights: str
+    """Hash of the weights alone, the same in float32 and bfloat16."""
 
 
 def load(
@@ -80,6 +83,7 @@ def load(
     model, tokenizer = _read(source, chosen, num_layers)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
+    weights = weights_hash(model)
     adapted = adapt(
         model.to(target),
         vocab_size=wrapped.vocab_size,
@@ -94,8 +98,10 @@ def load(
         tokenizer=wrapped,
         created=created,
         fingerprint=fingerprint(source, chosen)
-        + ("" if num_layers is None else f"-first{num_layers}"),
+        + (f"-first{num_layers}" if num_layers is not None else "")
+        + (f"-{adapted.arithmetic}" if isinstance(adapted, OwnArithmetic) else ""),
         dtype=str(chosen).removeprefix("torch."),
+        weights=weights,
     )
 
 
@@ -243,6 +249,7 @@ def _kernel_choice(
             "machine": machine(),
             "model": fingerprint(source, dtype),
             "threads": str(torch.get_num_threads()),
+            "candidates": " ".join(Kernel),
         }
         return measurements(cache_dir).load_or_measure(
             KERNELS, key, lambda: measure_kernels(layers)

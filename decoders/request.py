@@ -24,6 +24,7 @@ from decoders.verifiers.coupled import CoupledVerifier
 
 _log = logging.getLogger(__name__)
 
+_UNREAD = Standard()
 _MAX_SCORED_TOKENS = 64
 """Of a prompt in one pass, where each has a row of logits as wide as the vocabulary."""
 
@@ -54,6 +55,11 @@ Listener = Callable[[Piece], None]
 """Called in the engine's thread with each piece of one answer; must return at once. The last piece
 has a finish reason."""
 
+PrefillListener = Callable[[Sequence[float] | None], bool]
+"""Called in the engine's thread, once, when the prompt is in the cache and before the first draft;
+must return at once. It is given what the engine's probe reads, None where that failed, and says
+whether the row may draft. Where it fails itself, the row may not."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -71,6 +77,9 @@ class Request:
     """What the text is about, as far as it bears on how often drafts are accepted."""
     constraint: Constraint | None = None
     """What the answer may say. It keeps this answer's place and cannot be shared with another."""
+    on_prefill: PrefillListener | None = None
+    """Who hears what the probe reads. A row that then may not draft goes on in standard mode, and is
+    verified exactly."""
     noise: Noise | None = None
     """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
 
@@ -85,6 +94,12 @@ class Ticket:
         self.sequence = sequence
         self.noise = noise
         self.number = number
+        self.mode = request.mode
+        self.verifier = request.verifier
+        self.unread = request.on_prefill is not None
+        """Whether somebody waits to hear what is in the prompt; nothing is drafted before."""
+        self.restricted = False
+        """Whether the row was refused its drafts by who heard that."""
         self.constraint = request.constraint
         self.error: str | None = None
         self.done = threading.Event()
@@ -107,6 +122,25 @@ class Ticket:
     def stats(self) -> DecodeStats:
         """The counts so far; final once `done` is set."""
         return self.sequence.stats
+
+    @property
+    def drafting(self) -> Mode:
+        """What the row drafts by now."""
+        return _UNREAD if self.unread else self.mode
+
+    def hear(self, reading: Sequence[float] | None) -> None:
+        """Pass on what the probe reads in the prompt, and take drafts away where the answer is no."""
+        listener, self.unread = self.request.on_prefill, False
+        try:
+            may_draft = listener is None or listener(reading)
+        except Exception:  # noqa: BLE001 - logged: who cannot judge must not let a draft through
+            _log.exception("who was to hear of a prompt failed; its row decodes without drafts")
+            may_draft = False
+        if not may_draft:
+            self.restricted = True
+            self.mode = Standard()
+            if not self.verifier.exact:
+                self.verifier = CoupledVerifier()
 
     @property
     def scores_prompt(self) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from decoders.constraints import ConstraintError
 from decoders.draft import Dense, Draft
 from decoders.drafts.base import DraftRequest
-from decoders.models.base import Row
+from decoders.models.base import Row, Watcher
 from decoders.noise import Purpose
 
 Law = Callable[[tuple[int, ...]], Sequence[float]]
@@ -41,6 +41,7 @@ class TableModel:
         self.num_forwards = 0
         self.num_tokens = 0
         self.num_copies = 0
+        self._watcher: Watcher | None = None
 
     def forward(self, rows: Sequence[Row]) -> Tensor:
         """Log-probabilities, float32 [sum of num_logits, vocab_size]."""
@@ -54,6 +55,8 @@ class TableModel:
             logits += [
                 self._logits(tuple(cache[: at + 1])) for at in range(stop - row.num_logits, stop)
             ]
+        if self._watcher is not None:
+            self._show(rows, self._watcher)
         return torch.tensor(logits, dtype=torch.float64).reshape(len(logits), self.vocab_size)
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
@@ -64,6 +67,20 @@ class TableModel:
     def reset(self, slot: int) -> None:
         """Forget the tokens of a slot."""
         self._slots[slot] = [-1] * self.max_length
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show each token as its hidden state after any layer: one-hot, [n, vocab_size]."""
+        self._watcher = watcher
+
+    def _show(self, rows: Sequence[Row], watcher: Watcher) -> None:
+        token_ids = [token_id for row in rows for token_id in row.token_ids]
+        places = [
+            row.slot * self.max_length + row.start + i
+            for row in rows
+            for i in range(len(row.token_ids))
+        ]
+        state = torch.eye(self.vocab_size)[token_ids]
+        watcher.see(torch.tensor(places), [state for _ in watcher.layers])
 
     def _logits(self, prefix: tuple[int, ...]) -> list[float]:
         return [math.log(mass) if mass > 0 else -math.inf for mass in self._law(prefix)]

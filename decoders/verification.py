@@ -48,7 +48,7 @@ def verify_rows(shares: Sequence[Share], logits: Tensor) -> list[Verified | Exce
 def _grouped(shares: Sequence[Share]) -> list[tuple[Verifier, list[int]]]:
     groups: list[tuple[Verifier, list[int]]] = []
     for i, share in enumerate(shares):
-        verifier = share.ticket.request.verifier
+        verifier = share.ticket.verifier
         group = next((members for other, members in groups if other == verifier), None)
         if group is None:
             groups.append((verifier, [i]))

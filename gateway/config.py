@@ -72,6 +72,13 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"two keys have the same {field} {repeated[0]!r}")
 
 
+class ClassificationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of the classifiers' figures."""
+
+    contract: Path | None = None
+    """None: the one that comes with the domain classifier's weights."""
+
+
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is written to standard output."""
 
@@ -92,6 +99,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often to look whether the policy's files have changed; 0: only at SIGHUP."""
     classifiers: tuple[str, ...] = ("domain", "context", "language")
     classifier_timeout_seconds: Seconds = 2.0
+    classification: ClassificationConfig = ClassificationConfig()
     audit: AuditConfig = AuditConfig()
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
@@ -102,8 +110,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path | None = None) -> GatewayConfig:
     """The configuration of ``path``, else of ``$DRAFTGATE_CONFIG``, else the defaults.
 
-    The environment's variables win over the file. A relative policy path in the file is relative
-    to the file. Raises ConfigError with every problem.
+    The environment's variables win over the file. Relative paths of policy and contract in the
+    file are relative to the file. Raises ConfigError with every problem.
     """
     path = path or _path(CONFIG_VARIABLE)
     config = GatewayConfig()
@@ -112,6 +120,9 @@ def load(path: Path | None = None) -> GatewayConfig:
         if config.policy is not None:
             policy = path.parent / config.policy.expanduser()
             config = msgspec.structs.replace(config, policy=policy)
+        if (contract := config.classification.contract) is not None:
+            section = ClassificationConfig(path.parent / contract.expanduser())
+            config = msgspec.structs.replace(config, classification=section)
     return complete(
         override(
             config,

@@ -16,6 +16,7 @@ from gateway.audit.attestation import attest
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation
 from gateway.errors import BackendFailed, GatewayError
+from gateway.opinion import Review
 from gateway.reply import Receipt
 from gateway.types import (
     Caller,
@@ -74,9 +75,20 @@ class Exchange:
         )
 
     def decide(
-        self, decision: Decision, signals: Signals, caller: Caller, *, request_id: str, now: float
+        self,
+        decision: Decision,
+        signals: Signals,
+        caller: Caller,
+        *,
+        review: Review,
+        request_id: str,
+        now: float,
     ) -> None:
-        """Take the decision on record; ``now`` is in seconds since the epoch."""
+        """Take the decision on record; ``now`` is in seconds since the epoch.
+
+        ``review`` is whom the backend asks that has an opinion of its own.
+        """
+        self._review = review
         self.record = DecisionRecord(
             decision_id=new_id("dec"),
             request_id=request_id,
@@ -101,6 +113,7 @@ class Exchange:
             self.prompt,
             caller_id=record.caller.id,
             domain=domain.value if domain is not None else "",
+            review=self._review,
         )
 
     def fail(self, error: GatewayError) -> None:

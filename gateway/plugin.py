@@ -21,10 +21,14 @@ from litestar.plugins import CLIPlugin, InitPlugin
 
 from gateway import extensions
 from gateway.api import build_router
+from gateway.archive import Archive
+from gateway.assurance import Assured
 from gateway.audit.query import DecisionReader
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend, Checker
-from gateway.classification.base import classify
+from gateway.classification.base import Classifier, classify
+from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
+from gateway.classification.drift import ScoreWindow
 from gateway.config import GatewayConfig, complete, load
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.keeper import PolicyKeeper, summary
@@ -59,9 +63,13 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
         async def provide_keeper() -> PolicyKeeper:
             return await self.keeper()
 
+        async def provide_archive() -> Archive:
+            return self._now().archive
+
         router = build_router(
             provide_gateway,
             provide_keeper,
+            provide_archive,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
             log=build_log(self._config.log.level, json=self._config.log.json),
@@ -104,6 +112,7 @@ class Running(NamedTuple):
 
     gateway: Gateway
     keeper: PolicyKeeper
+    archive: Archive
 
 
 def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
@@ -132,7 +141,11 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     if config.policy is None:
         raise ValueError("the configuration is not complete")
     log = build_log(config.log.level, json=config.log.json)
-    classifiers = {name: extensions.build("classifiers", name, {}) for name in config.classifiers}
+    classifiers: dict[str, Classifier] = {
+        name: extensions.build("classifiers", name, {}) for name in config.classifiers
+    }
+    contract = _contract(config)
+    hashes = [classifier.content_hash for classifier in classifiers.values()]
 
     def classify_now(request: ChatRequest) -> Signals:
         return asyncio.run(classify(request, classifiers, timeout_seconds=WARM_UP_SECONDS))
@@ -160,7 +173,8 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             backends[name] = backend
         check(active.current, backends)
         models = (model.id for backend in backends.values() for model in backend.models)
-        telemetry = Telemetry(models, log=log)
+        drift = None if contract is None else ScoreWindow(contract)
+        telemetry = Telemetry(models, log=log, drift=drift)
         keeper = PolicyKeeper(
             config.policy,
             active,
@@ -182,13 +196,21 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             log=log,
             audit_required=config.audit.required,
             classifier_timeout_seconds=config.classifier_timeout_seconds,
+            assured=Assured(contract, hashes=hashes),
         )
         started.pop_all()
         started.push_async_callback(reader.aclose)
         started.push_async_callback(gateway.aclose)
         watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
         started.callback(watching.cancel)
-        yield Running(gateway, keeper)
+        yield Running(gateway, keeper, Archive(reader, audit))
+
+
+def _contract(config: GatewayConfig) -> Contract | None:
+    """The contract that is configured, else the shipped one where the shipped classifier serves."""
+    if config.classification.contract is not None:
+        return read_contract(config.classification.contract)
+    return read_contract(SHIPPED_CONTRACT) if "domain" in config.classifiers else None
 
 
 def _first(vetting: Vetting, path: Path) -> tuple[Policy, str | None]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
 from gateway.audit.record import OutcomeRecord
 from gateway.backends.base import Backend, BackendStatus
@@ -33,6 +34,7 @@ from gateway.reply import Emit, Reply
 from gateway.routing.active import ActivePolicy
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
+from gateway.routing.review import review
 from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
@@ -80,6 +82,7 @@ class Gateway:
         log: Log | None = None,
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
+        assured: Assured | None = None,
     ) -> None:
         self._backends = backends
         self._policy = policy
@@ -87,6 +90,7 @@ class Gateway:
         self._audit = audit
         self._audit_required = audit_required
         self._classifier_timeout = classifier_timeout_seconds
+        self._assured = assured or Assured()
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -113,9 +117,16 @@ class Gateway:
             ready=not self._closing and all(status.ready for status in backends.values()),
             policy=self._policy.current.name,
             policy_hash=self._policy.current.hash,
-            warnings=self._policy.warnings(datetime.now(UTC).date()),
+            warnings=(
+                *self._policy.warnings(datetime.now(UTC).date()),
+                *self._assured.warnings(self._policy.current),
+            ),
             backends=backends,
         )
+
+    def guarantees(self, policy: Policy) -> tuple[Guarantee, ...]:
+        """What is known of each ban of a policy."""
+        return self._assured.guarantees(policy)
 
     async def respond(
         self, request: ChatRequest, caller: Caller, *, request_id: str | None = None
@@ -130,11 +141,22 @@ class Gateway:
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
         exchange = Exchange(request, name, backend, prompt, arrived)
-        verdict = await self._decide(exchange, caller, self._policy.current)
+        policy = self._policy.current
+        verdict = await self._decide(exchange, caller, policy)
         exchange.decide(
             verdict.decision,
             verdict.signals,
             caller,
+            review=partial(
+                review,
+                policy,
+                verdict.signals,
+                request,
+                caller,
+                verdict.decision,
+                prompt_tokens=exchange.prompt.num_tokens,
+                now=verdict.now,
+            ),
             request_id=request_id or new_id("req"),
             now=verdict.now.timestamp(),
         )

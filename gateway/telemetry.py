@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.classification.drift import ScoreWindow
 from gateway.log import Log, build_log
 from gateway.types import DOMAINS, Execution, FinishReason
 
@@ -38,7 +39,13 @@ class Telemetry:
     Only the ``models`` named here become labels: a client may ask for a model of any name.
     """
 
-    def __init__(self, models: Iterable[str] = (), *, log: Log | None = None) -> None:
+    def __init__(
+        self,
+        models: Iterable[str] = (),
+        *,
+        log: Log | None = None,
+        drift: ScoreWindow | None = None,
+    ) -> None:
         self._log = log or build_log()
         self._models = frozenset(models)
         self._rule = _Bounded(256)
@@ -85,6 +92,12 @@ class Telemetry:
             "Requests in which something ran that was not decided. Alarm on any.",
             registry=registry,
         )
+        self._tightened = Counter(
+            "draftgate_tightened_total",
+            "Requests that a backend decoded in standard mode against the decision, and why.",
+            ("by", "domain"),
+            registry=registry,
+        )
         self._audit_failures = Counter(
             "draftgate_audit_failures_total",
             "Records that could not be made durable.",
@@ -103,6 +116,13 @@ class Telemetry:
             "draftgate_policy_reloads_total",
             "Attempts to bring another policy into force.",
             ("result",),
+            registry=registry,
+        )
+        self._drift = drift
+        self._scores_moved = Gauge(
+            "draftgate_classifier_drift",
+            "Population stability index of the last scores against the classifier's contract.",
+            ("domain",),
             registry=registry,
         )
         for result in ("ok", "failed"):
@@ -137,9 +157,13 @@ class Telemetry:
 
     def render(self) -> bytes:
         """The metrics in Prometheus' text format, version 0.0.4."""
+        for domain, index in (self._drift.psi() if self._drift is not None else {}).items():
+            self._scores_moved.labels(domain).set(index)
         return generate_latest(self._registry)
 
     def _count(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
+        if self._drift is not None:
+            self._drift.add(decision.signals)
         execution = outcome.execution
         mode = execution.mode.value if execution.mode is not None else "none"
         model = decision.request.model if decision.request.model in self._models else _OTHER
@@ -158,6 +182,8 @@ class Telemetry:
         if outcome.timings.first_token is not None:
             self._first_token.labels(mode, model).observe(outcome.timings.first_token)
         self._duration.labels(mode, model).observe(outcome.timings.total)
+        if execution.tightened_by is not None:
+            self._tightened.labels(execution.tightened_by, domain).inc()
         if outcome.attestation == "attestation_failed":
             self._attestation_failed.inc()
 
@@ -199,6 +225,7 @@ def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
         "rule": _short(decision.decision.rule),
         "mode_decided": decision.decision.mode.value,
         "mode_executed": execution.mode and execution.mode.value,
+        "tightened_by": execution.tightened_by,
         "verifier": execution.verifier,
         "verifier_class": execution.verifier_class,
         "distortion": _number(execution.distortion),

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.opinion import Opinion, Review
+
 SHORT_HASH_LENGTH = 12
 """Hex digits of a policy's hash where people see it; records hold all of them."""
 
@@ -44,7 +46,6 @@ DOMAINS: tuple[str, ...] = (
     "general_chat",
 )
 """The domains a classifier gives an independent probability each."""
-
 
 EXACT_VERIFIERS: tuple[str, ...] = ("coupled", "rejection")
 LOSSY_VERIFIERS: tuple[str, ...] = ("typical", "conservative")
@@ -344,6 +345,9 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest output position at which a draft token was proposed."""
     why_k: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Why drafts were as long as they were → steps: ``limit``, ``cost``, ``no_match``, ``gate``, …"""
+    tightened_by: str | None = None
+    """The source of the opinion that made the backend decode in standard mode; None: as decided."""
+    opinion: Opinion | None = None
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -392,3 +396,5 @@ class Job(msgspec.Struct, frozen=True):
     """Computed prompts are shared between the jobs of one caller only."""
     domain: str = ""
     """The most probable domain; drafts do well in some and badly in others."""
+    review: Review | None = None
+    """Whom a backend with an opinion of its own asks whether the decided mode may stand."""

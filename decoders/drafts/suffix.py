@@ -94,7 +94,7 @@ class SuffixDraftSource:
     name = "suffix"
 
     def __init__(
-        self, *, min_match: int = 2, tokens_per_match: float = 2.0, corpus_tokens: int = 0
+        self, *, min_match: int = 1, tokens_per_match: float = 2.0, corpus_tokens: int = 0
     ) -> None:
         """``corpus_tokens`` of each scope's latest answers are kept to draft from; 0: none.
 

@@ -2,7 +2,8 @@
 
 The rows of one step are packed into a single sequence for everything but attention, so a row costs
 what its own tokens cost, whatever the other rows bring. Attention runs per group of rows over views
-of the cache, padded to one rectangle a group.
+of the cache, padded to one rectangle a group; tokens that decode have code of their own where
+there is some.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import torch.nn.functional as F  # noqa: N812 - the name everybody knows
 from torch import Tensor
 
 from decoders.cache import SlotCache
+from decoders.models.attention_code import Attend
 from decoders.models.base import Row
+from decoders.models.decoding import DecodingTokens
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ class Plan:
         heads_per_kv_head: int,
         dtype: torch.dtype,
         device: torch.device,
+        code: Attend | None = None,
     ) -> None:
-        """``dtype`` is that of the queries."""
+        """``dtype`` is that of the queries; ``code`` is for the tokens that decode."""
         self._cache = cache
         self._share = heads_per_kv_head
         self._dtype = dtype
@@ -62,9 +66,12 @@ class Plan:
         """[n], each token's position in its sequence."""
         self.logit_places = self._tensor(_logit_places(rows, order))
         """Where the wanted logits stand in the packed batch, in the order of ``rows``."""
-        self._places = self._tensor(
+        self.places = self._tensor(
             [row.slot * cache.max_length + at for row in packed for at in _positions(row)]
         )
+        """[n], slot × max_length + position of each token."""
+        decoding = [row for row in packed if not _is_prefill(row)]
+        self._decoding = DecodingTokens(decoding, code) if code is not None and decoding else None
         self._groups = self._grouped(packed)
 
     def attend(
@@ -74,8 +81,12 @@ class Plan:
 
         Returns [n, heads, head_dim].
         """
-        self._cache.write(layer, self._places, keys, values)
+        self._cache.write(layer, self.places, keys, values)
         parts = [self._attend(group, layer, queries, scaling) for group in self._groups]
+        if self._decoding is not None:
+            mine = queries[: self._decoding.num_tokens]
+            stored = self._cache.stored(layer)
+            parts.insert(0, self._decoding.attend(mine, *stored, scaling))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _attend(self, group: _Group, layer: int, queries: Tensor, scaling: float | None) -> Tensor:
@@ -104,10 +115,14 @@ class Plan:
     def _grouped(self, packed: Sequence[Row]) -> list[_Group]:
         """Decoding rows together; each longer row by itself, since padding to it would be waste."""
         decoding = [row for row in packed if not _is_prefill(row)]
-        bundles = ([decoding] if decoding else []) + [[row] for row in packed[len(decoding) :]]
+        bundles = [[row] for row in packed[len(decoding) :]]
+        first_token = 0 if self._decoding is None else self._decoding.num_tokens
+        if decoding and self._decoding is None:
+            bundles.insert(0, decoding)
         groups: list[_Group] = []
         for bundle in bundles:
-            groups.append(self._group(bundle, groups[-1].last_token if groups else 0))
+            groups.append(self._group(bundle, first_token))
+            first_token = groups[-1].last_token
         return groups
 
     def _group(self, rows: Sequence[Row], first_token: int) -> _Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -56,12 +57,61 @@ class LanguageModel(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Sees the hidden states of every token that a model computes."""
+
+    @property
+    def layers(self) -> Sequence[int]:
+        """The layers after which it looks, counted from 1, in ascending order."""
+        ...
+
+    def see(self, places: Tensor, hidden: Sequence[Tensor]) -> None:
+        """Look at n tokens of a pass, their states after each of `layers` [n, hidden_size] each.
+
+        ``places`` [n] is slot × max_length + position. It must neither keep nor change the states,
+        and never raises.
+        """
+        ...
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A model that shows its hidden states."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show them from the next pass on. Raises ModelError for layers that it cannot show."""
+        ...
+
+
+def check_watched(layers: Sequence[int], num_layers: int) -> None:
+    """Raise ModelError unless these are layers of a model with ``num_layers``, without its last.
+
+    What comes after the last layer is normalised in some models and not in others.
+    """
+    ascending = all(a < b for a, b in pairwise(layers))
+    if not layers or not ascending or layers[0] < 1 or layers[-1] >= num_layers:
+        raise ModelError(
+            f"no hidden states can be shown after the layers {', '.join(map(str, layers)) or '-'}: "
+            f"name some of 1 to {num_layers - 1}, in ascending order"
+        )
+
+
 @runtime_checkable
 class PrefixCopier(Protocol):
     """A model that can copy the start of one slot to another for less than computing it costs."""
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Make the first ``length`` positions of slot ``target`` those of slot ``source``."""
+        ...
+
+
+@runtime_checkable
+class OwnArithmetic(Protocol):
+    """A model whose last bits depend on more than weights, dtype and libraries."""
+
+    @property
+    def arithmetic(self) -> str:
+        """A short hash of what they depend on: models that differ in it may differ in rounding."""
         ...
 
 

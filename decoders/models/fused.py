@@ -7,6 +7,7 @@ model's own; the result equals its forward pass to rounding.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from transformers import PreTrainedModel
 
 from decoders.cache import SlotCache
 from decoders.models.attention import Plan
-from decoders.models.base import Row
+from decoders.models.base import Row, Watcher, check_watched
+from decoders.models.decoding import decoding_code
 from decoders.models.kernels import KernelChoice, plain_kernels
 from decoders.models.linear import PLAIN_ONLY, Linear
 from decoders.models.norm import RMSNorm
@@ -78,8 +80,17 @@ class FusedModel:
         self._use(choose)
         self._rotations = self._all_rotations(model, max_length)
         self._cache = SlotCache(num_slots, max_length)
+        self._code = decoding_code(self._head_dim, self._embedding.dtype, self._embedding.device)
         self.num_slots = num_slots
         self.max_length = max_length
+        self._watcher: Watcher | None = None
+        self._watched: frozenset[int] = frozenset()
+
+    @property
+    def arithmetic(self) -> str:
+        """Of the kernel of every layer at every size, and of the attention of decoding tokens."""
+        kernels = [tuple(linear.kernels) for linear in self._linears()]
+        return hashlib.sha256(repr((kernels, self._code is None)).encode()).hexdigest()[:8]
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[Row]) -> Tensor:
@@ -90,13 +101,19 @@ class FusedModel:
             heads_per_kv_head=self._num_heads // self._num_kv_heads,
             dtype=self._embedding.dtype,
             device=self._embedding.device,
+            code=self._code,
         )
         hidden = self._embedding[plan.token_ids]  # [n, hidden]
         rotations = self._rotations[plan.positions]  # [n, 1, head_dim / 2]
+        shown: list[Tensor] = []
         for number, layer in enumerate(self._layers):
             attended = self._attend(plan, number, layer, layer.attention_norm(hidden), rotations)
             hidden = layer.attention_out.add_to(hidden, attended)
             hidden = layer.down.add_to(hidden, _gated(layer, layer.mlp_norm(hidden)))
+            if number in self._watched:
+                shown.append(hidden)
+        if self._watcher is not None:
+            self._watcher.see(plan.places, shown)
         if not len(plan.logit_places):
             return torch.empty((0, self.vocab_size), device=hidden.device)
         logits: Tensor = self._head(self._norm(hidden[plan.logit_places]))
@@ -109,6 +126,12 @@ class FusedModel:
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy keys and values within the device."""
         self._cache.copy(source, target, length)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show the hidden states after some layers."""
+        check_watched(watcher.layers, len(self._layers))
+        self._watcher = watcher
+        self._watched = frozenset(layer - 1 for layer in watcher.layers)
 
     def _attend(
         self, plan: Plan, number: int, layer: _Layer, x: Tensor, rotations: Tensor
@@ -125,13 +148,17 @@ class FusedModel:
         return plan.attend(number, queries, keys, values, None).reshape(len(x), -1)
 
     def _use(self, choose: KernelChoice) -> None:
-        layers = [self._head]
-        for layer in self._layers:
-            layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+        layers = self._linears()
         kernels = choose(layers).by_shape
         for linear in layers:
             outputs, inputs = linear.weight.shape
             linear.use(kernels.get((outputs, inputs), PLAIN_ONLY))
+
+    def _linears(self) -> list[Linear]:
+        layers = [self._head]
+        for layer in self._layers:
+            layers += (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
+        return layers
 
     def _all_rotations(self, model: Any, max_length: int) -> Tensor:
         """cos + i·sin of every position, complex [max_length, 1, head_dim / 2]."""

@@ -15,7 +15,7 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from decoders.cache import SlotCache
 from decoders.models.attention import Plan
-from decoders.models.base import ModelError, Row
+from decoders.models.base import ModelError, Row, Watcher, check_watched
 
 _ATTENTION = "draftgate_slots"
 _POSITION_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -39,6 +39,8 @@ class HFModel:
         self.vocab_size = min(vocab_size, config.vocab_size)
         self.num_slots = num_slots
         self.max_length = max_length
+        self._num_layers: int = config.num_hidden_layers
+        self._watcher: Watcher | None = None
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[Row]) -> Tensor:
@@ -56,7 +58,11 @@ class HFModel:
             use_cache=False,
             logits_to_keep=plan.logit_places,
             slot_plan=plan,
+            output_hidden_states=self._watcher is not None,
         )
+        if self._watcher is not None:
+            states = output.hidden_states  # the first are the embeddings
+            self._watcher.see(plan.places, [states[layer][0] for layer in self._watcher.layers])
         logits: Tensor = output.logits[0, :, : self.vocab_size].float()
         return logits
 
@@ -67,6 +73,11 @@ class HFModel:
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Copy keys and values within the device."""
         self._cache.copy(source, target, length)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show the hidden states after some layers."""
+        check_watched(watcher.layers, self._num_layers)
+        self._watcher = watcher
 
 
 def refuse_unsupported(model: PreTrainedModel, max_length: int) -> None:

@@ -5,6 +5,7 @@ Only for models on CPU; on other devices there is one kernel.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decoders.measurements import Form, spread
-from decoders.models.linear import NUM_SIZES, Kernel, Kernels, Linear, pack, product
+from decoders.models.linear import NUM_SIZES, Kernel, Kernels, Layout, Linear, lay_out, product
 
 Shape = tuple[int, int]
 """(outputs, inputs)."""
@@ -37,8 +38,10 @@ _PASS_BYTES = 64 << 20
 _ROUNDS = 4
 _SECONDS = 0.5
 """For one shape and one number of tokens, more or less."""
+_HOPELESS = 2.0
+"""How many times as long as the fastest a kernel may take to be timed once more."""
 # A second copy of the weights, or an order of sums other than transformers', must be worth having.
-_MARGIN = {Kernel.PLAIN: 1.0, Kernel.TURNED: 1.05, Kernel.PACKED: 1.1}
+_MARGIN = {Kernel.PLAIN: 1.0, Kernel.TURNED: 1.05, Kernel.PANELS: 1.05, Kernel.PACKED: 1.1}
 
 
 def plain_kernels(layers: Sequence[Linear]) -> KernelTable:
@@ -67,10 +70,12 @@ def measure_kernels(layers: Sequence[Linear]) -> KernelTable:
 
 
 def _fastest_kernels(weights: Sequence[Tensor], samples: list[Sequence[float]]) -> Kernels:
-    layouts = {Kernel.PLAIN: list(weights), Kernel.TURNED: list(weights)}
-    packed = [p for weight in weights if (p := pack(weight)) is not None]
-    if len(packed) == len(weights):
-        layouts[Kernel.PACKED] = packed
+    layouts: dict[Kernel, Sequence[Layout]] = {}
+    # Where panels can be had, oneDNN's layout never was the faster one, and would be a third copy.
+    for kernel in (Kernel.PLAIN, Kernel.TURNED, Kernel.PANELS, Kernel.PACKED):
+        laid = [found for w in weights if (found := lay_out(kernel, w)) is not None]
+        if len(laid) == len(weights) and not (kernel is Kernel.PACKED and Kernel.PANELS in layouts):
+            layouts[kernel] = laid
     kernels = []
     for size in range(NUM_SIZES):
         num_tokens = 1 << size
@@ -84,12 +89,15 @@ def _fastest_kernels(weights: Sequence[Tensor], samples: list[Sequence[float]]) 
     return tuple(kernels)
 
 
-def _rounds(x: Tensor, layouts: Mapping[Kernel, Sequence[Tensor]]) -> dict[Kernel, list[float]]:
+def _rounds(x: Tensor, layouts: Mapping[Kernel, Sequence[Layout]]) -> dict[Kernel, list[float]]:
     """Seconds of interleaved rounds."""
     end = time.perf_counter() + _SECONDS
     seconds: dict[Kernel, list[float]] = {kernel: [] for kernel in layouts}
     for _ in range(_ROUNDS):
+        best = min(map(min, seconds.values())) if all(seconds.values()) else math.inf
         for kernel, weights in layouts.items():
+            if seconds[kernel] and min(seconds[kernel]) > _HOPELESS * best:
+                continue
             start = time.perf_counter()
             for weight in weights:
                 product(kernel, x, weight)

@@ -7,6 +7,8 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from decoders.models.panels import Panels, panel_product, panels
+
 
 class Kernel(StrEnum):
     """A way to compute the same product."""
@@ -16,7 +18,13 @@ class Kernel(StrEnum):
     TURNED = "turned"
     """``(weight @ x.T).T``: other blocks of the same memory."""
     PACKED = "packed"
-    """oneDNN's, over weights in a layout of its own: a second copy of them."""
+    """oneDNN's, over weights in a layout of its own."""
+    PANELS = "panels"
+    """Our own for float32, over weights cut into panels."""
+
+
+Layout = Tensor | Panels
+"""Weights as a kernel reads them."""
 
 
 NUM_SIZES = 8
@@ -39,7 +47,7 @@ class Linear:
         self._weight = weight
         self._turned = weight.t()
         self._bias = bias
-        self._packed: Tensor | None = None
+        self._layouts: dict[Kernel, Layout] = {}
         self._kernels = PLAIN_ONLY
 
     @property
@@ -57,22 +65,20 @@ class Linear:
 
         What cannot be had here falls back to `Kernel.PLAIN`. To be called once.
         """
-        if Kernel.PACKED in kernels:
-            self._packed = pack(self._weight)
-            if self._packed is None:
-                kernels = tuple(Kernel.PLAIN if k is Kernel.PACKED else k for k in kernels)
-        self._kernels = kernels
-        if set(kernels) == {Kernel.PACKED}:
+        found = {kernel: lay_out(kernel, self._weight) for kernel in set(kernels)}
+        self._layouts = {
+            kernel: weights for kernel, weights in found.items() if weights is not None
+        }
+        self._kernels = tuple(k if k in self._layouts else Kernel.PLAIN for k in kernels)
+        if not {Kernel.PLAIN, Kernel.TURNED} & set(self._kernels):
             self._weight = self._weight.new_empty(0)
             self._turned = self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] to [n, outputs]."""
         kernel = self._kernels[size_of(x.shape[0])]
-        if kernel is Kernel.PACKED:
-            return _packed_product(x, self._packed, self._bias)
-        if kernel is Kernel.TURNED:
-            y = _turned_product(x, self._weight)
+        if kernel is not Kernel.PLAIN:
+            y = product(kernel, x, self._layouts[kernel])
             return y if self._bias is None else y.add_(self._bias)
         if self._bias is None:
             return torch.mm(x, self._turned)
@@ -85,28 +91,36 @@ class Linear:
         return self(x).add_(residual)
 
 
-def pack(weight: Tensor) -> Tensor | None:
-    """``weight`` in oneDNN's own layout; None where this build of torch has none for it."""
+def lay_out(kernel: Kernel, weight: Tensor) -> Layout | None:
+    """``weight`` [outputs, inputs] as ``kernel`` reads it; None where that is not to be had here."""
+    if kernel is Kernel.PANELS:
+        return panels(weight)
+    return _packed(weight) if kernel is Kernel.PACKED else weight
+
+
+def product(kernel: Kernel, x: Tensor, weights: Layout) -> Tensor:
+    """[n, inputs] to [n, outputs], over weights as `lay_out` gives them."""
+    if isinstance(weights, Panels):
+        return panel_product(x, weights)
+    if kernel is Kernel.PACKED:
+        return _packed_product(x, weights)
+    return _turned_product(x, weights) if kernel is Kernel.TURNED else torch.mm(x, weights.t())
+
+
+def _packed(weight: Tensor) -> Tensor | None:
     try:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, 8)
-        _packed_product(weight.new_zeros(1, weight.shape[1]), packed, None)
+        _packed_product(weight.new_zeros(1, weight.shape[1]), packed)
     except (AttributeError, RuntimeError):
         return None
     return packed
 
 
-def product(kernel: Kernel, x: Tensor, weight: Tensor) -> Tensor:
-    """One kernel's product, for timing it; ``weight`` is packed for `Kernel.PACKED`."""
-    if kernel is Kernel.PACKED:
-        return _packed_product(x, weight, None)
-    return _turned_product(x, weight) if kernel is Kernel.TURNED else torch.mm(x, weight.t())
+def _packed_product(x: Tensor, packed: Tensor) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return y
 
 
 def _turned_product(x: Tensor, weight: Tensor) -> Tensor:
     """[n, inputs] and [outputs, inputs] to a contiguous [n, outputs]."""
     return torch.mm(weight, x.t()).t().contiguous()
-
-
-def _packed_product(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-    return y

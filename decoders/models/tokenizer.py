@@ -31,6 +31,11 @@ class HFTokenizer:
         return token_ids
 
     @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` can be used."""
+        return bool(self._tokenizer.chat_template)
+
+    @property
     def takes_tools(self) -> bool:
         """Whether the chat template shows tools to the model."""
         return _TOOLS.search(str(self._tokenizer.chat_template or "")) is not None

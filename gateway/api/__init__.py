@@ -8,12 +8,14 @@ from litestar.di import Provide
 from gateway.api.auth import provide_caller, require_api_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
+from gateway.api.decisions import get_decision, give_feedback
 from gateway.api.errors import error_handler
 from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
 from gateway.api.lifetime import with_lifetime
 from gateway.api.models import get_model, list_models
 from gateway.api.policy import policy_routes
+from gateway.archive import Archive
 from gateway.config import KeyConfig
 from gateway.keeper import PolicyKeeper
 from gateway.log import Log
@@ -23,13 +25,14 @@ from gateway.service import Gateway
 def build_router(
     provide_gateway: Callable[[], Awaitable[Gateway]],
     provide_keeper: Callable[[], Awaitable[PolicyKeeper]],
+    provide_archive: Callable[[], Awaitable[Archive]],
     *,
     keys: Sequence[KeyConfig],
     max_body_bytes: int,
     log: Log,
     path: str = "/",
 ) -> Router:
-    """All routes under ``path``. The two providers are asked at each request."""
+    """All routes under ``path``. The providers are asked at each request."""
     v1 = Router(
         "/v1",
         route_handlers=[
@@ -38,6 +41,8 @@ def build_router(
             list_models,
             get_model,
             explain_decision,
+            get_decision,
+            give_feedback,
             *policy_routes,
         ],
         guards=[require_api_key(keys)],
@@ -49,6 +54,10 @@ def build_router(
     return Router(
         path,
         route_handlers=[v1, healthz, readyz, metrics],
-        dependencies={"gateway": Provide(provide_gateway), "keeper": Provide(provide_keeper)},
+        dependencies={
+            "gateway": Provide(provide_gateway),
+            "keeper": Provide(provide_keeper),
+            "archive": Provide(provide_archive),
+        },
         exception_handlers={Exception: error_handler(log)},
     )

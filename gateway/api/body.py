@@ -21,6 +21,7 @@ S = TypeVar("S", bound=SamplingFields)
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at (?P<key>key in )?`\$?\.?(?P<param>[^`]*)`)?", re.DOTALL)
 _BOUND = re.compile(r"Expected `(?P<kind>int|float)`.* (?P<sign>[<>])=? ")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _ENUM = re.compile(r"(?<=Invalid enum value ['\"]).*(?=['\"]\Z)", re.DOTALL)
 _SEED_BITS = 63
 
@@ -47,7 +48,7 @@ def parse(fields: Mapping[str, Any], type: type[S]) -> S:
     try:
         wire = msgspec.convert(fields, type)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+        raise invalid(str(error)) from None
     _check(wire)
     return wire
 
@@ -92,11 +93,13 @@ def _malformed(body: bytes, error: Exception) -> InvalidRequest:
     return InvalidRequest(message, code="invalid_json")
 
 
-def _invalid(message: str) -> InvalidRequest:
+def invalid(message: str) -> InvalidRequest:
     """Turn msgspec's message into one that says which parameter, and a code that says how."""
     match = _PLACE.fullmatch(message)
     what, param = (match["what"], match["param"]) if match else (message, None)
     what = _ENUM.sub(lambda value: cut(value[0]), what)
+    if not param and (unknown := _UNKNOWN.fullmatch(what)):
+        param, what = unknown[1], "no such parameter"
     bound = _BOUND.match(what)
     code = "invalid_value"
     if missing := re.search(r"missing required field `(\w+)`", what):
@@ -110,6 +113,7 @@ def _invalid(message: str) -> InvalidRequest:
     elif ", got `" in what:
         code = "invalid_type"
     if code != "missing_required_parameter" and param:
+        param = cut(param)
         what = f"Invalid value for {param!r}: {what[0].lower()}{what[1:].replace('`', '')}."
     return InvalidRequest(what, param=param or None, code=code)
 

@@ -13,8 +13,9 @@ from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
 from gateway.api.auth import found_caller
-from gateway.api.body import decode
+from gateway.api.body import decode, invalid
 from gateway.api.headers import Connection, request_id
+from gateway.assurance import Guarantee
 from gateway.audit.record import PolicyChange
 from gateway.errors import (
     ConfigError,
@@ -26,6 +27,7 @@ from gateway.errors import (
 )
 from gateway.keeper import PolicyKeeper
 from gateway.routing.policy import Policy
+from gateway.service import Gateway
 from gateway.types import Caller
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -51,6 +53,8 @@ class PolicyObject(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     text: str
     rules: list[RuleObject]
+    bans: tuple[Guarantee, ...]
+    """What the classifier's contract says of each threshold at which a rule bans."""
     warning: str | None
     """Why what the files hold now is not, or not wholly, in force."""
 
@@ -125,10 +129,12 @@ async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
 
 @get("/policy", guards=[require_admin])
 async def get_policy(
-    request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
+    request: Request[Any, Any, Any],
+    keeper: NamedDependency[PolicyKeeper],
+    gateway: NamedDependency[Gateway],
 ) -> Response[PolicyObject]:
     """The policy in force; its ETag is what If-Match wants."""
-    return _policy(request, keeper, keeper.active.current)
+    return _policy(request, keeper, gateway, keeper.active.current)
 
 
 @get("/policy/versions", guards=[require_admin])
@@ -171,6 +177,7 @@ async def validate_policy(
 async def apply_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
+    gateway: NamedDependency[Gateway],
     caller: NamedDependency[Caller],
 ) -> Response[PolicyObject]:
     """Replace the policy that If-Match names."""
@@ -178,20 +185,21 @@ async def apply_policy(
     body = await read_as(request, ChangeBody)
     texts = msgspec.structs.asdict(body)
     policy = await fit(lambda: keeper.apply(texts, replaces=replaces, by=caller.id))
-    return _policy(request, keeper, policy)
+    return _policy(request, keeper, gateway, policy)
 
 
 @post("/policy/rollback", guards=[require_admin], status_code=200)
 async def rollback_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
+    gateway: NamedDependency[Gateway],
     caller: NamedDependency[Caller],
 ) -> Response[PolicyObject]:
     """Bring an earlier version back in place of the policy that If-Match names."""
     replaces = _if_match(request)
     wanted = _hash((await read_as(request, RollbackBody)).hash)
     policy = await fit(lambda: keeper.rollback(wanted, replaces=replaces, by=caller.id))
-    return _policy(request, keeper, policy)
+    return _policy(request, keeper, gateway, policy)
 
 
 policy_routes = (
@@ -213,12 +221,12 @@ async def fit(change: Callable[[], Awaitable[Policy]]) -> Policy:
 
 
 async def read_as(request: Request[Any, Any, Any], kind: type[S]) -> S:
-    """The body as a struct. Raises InvalidRequest."""
+    """The body as a struct. Raises InvalidRequest that names the parameter at fault."""
     fields = decode(await request.body())
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"The request body is wrong: {error}.") from None
+        raise invalid(str(error)) from None
 
 
 def _if_match(request: Request[Any, Any, Any]) -> str:
@@ -237,13 +245,14 @@ def _hash(text: str) -> str:
 
 
 def _policy(
-    request: Request[Any, Any, Any], keeper: PolicyKeeper, policy: Policy
+    request: Request[Any, Any, Any], keeper: PolicyKeeper, gateway: Gateway, policy: Policy
 ) -> Response[PolicyObject]:
     body = PolicyObject(
         name=policy.name,
         hash=policy.hash,
         text=policy.text,
         rules=[RuleObject(rule.id, rule.kind, rule.reason, rule.owner) for rule in policy.rules],
+        bans=gateway.guarantees(policy),
         warning=keeper.active.warning,
     )
     return _answer(request, body, etag=f'"{policy.hash}"')

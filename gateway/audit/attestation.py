@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from gateway.audit.record import DecisionRecord
-from gateway.types import Decision, Execution, Usage
+from gateway.types import EXACT_VERIFIERS, Decision, Execution, Mode, Usage
 
 _ROUNDING = 1e-9
 """A distortion is a sum of many small numbers."""
@@ -24,9 +26,10 @@ def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
     """What ran that was not decided, in words; empty when there is nothing of that kind."""
     if _is_idle(run):
         return ()
-    decision = record.decision
+    decision = _in_force(record.decision, run)
     return (
-        *_plan(record, run),
+        *_opinion(record.decision, run),
+        *_plan(record, decision, run),
         *_distortion(decision, run),
         *_length(record, run),
         *_drafts(decision, run),
@@ -45,8 +48,32 @@ def _is_idle(run: Execution) -> bool:
     )
 
 
-def _plan(record: DecisionRecord, run: Execution) -> Iterator[str]:
-    decision = record.decision
+def _in_force(decision: Decision, run: Execution) -> Decision:
+    """What is held against what ran: all of standard mode, where the backend says it was stricter."""
+    if run.tightened_by is None:
+        return decision
+    return msgspec.structs.replace(
+        decision,
+        mode=Mode.STANDARD,
+        verifier=decision.verifier if decision.max_distortion is None else EXACT_VERIFIERS[0],
+        max_distortion=None,
+        draft=None,
+    )
+
+
+def _opinion(decided: Decision, run: Execution) -> Iterator[str]:
+    """A second opinion that was made up, or was not heeded."""
+    found = run.opinion
+    if found is None:
+        if run.tightened_by is not None:
+            yield f"tightened by {run.tightened_by}, without what it found"
+        return
+    objects = found.rule is not None or found.error is not None
+    if objects and decided.mode is not Mode.STANDARD and run.tightened_by is None:
+        yield f"not tightened, though {found.source} says {found.rule or found.error}"
+
+
+def _plan(record: DecisionRecord, decision: Decision, run: Execution) -> Iterator[str]:
     if decision.deny is not None:
         yield "it ran, though it was denied"
     for what, decided, executed in (

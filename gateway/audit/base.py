@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 
 
 class AuditLog(Protocol):
@@ -28,6 +28,14 @@ class ChangeLog(Protocol):
     """The part of the log that says which policy came into force when, and who brought it."""
 
     async def append_change(self, record: PolicyChange) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+
+class FeedbackLog(Protocol):
+    """The part of the log that says what requests were about, as people found."""
+
+    async def append_feedback(self, record: Feedback) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
         ...
 

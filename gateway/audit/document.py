@@ -7,20 +7,22 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 
 _encoder = msgspec.json.Encoder()
 _decision_decoder = msgspec.json.Decoder(DecisionRecord)
 _outcome_decoder = msgspec.json.Decoder(OutcomeRecord)
 _change_decoder = msgspec.json.Decoder(PolicyChange)
+_feedback_decoder = msgspec.json.Decoder(Feedback)
 _decode: dict[type, Callable[[str | bytes], object]] = {
     DecisionRecord: _decision_decoder.decode,
     OutcomeRecord: _outcome_decoder.decode,
     PolicyChange: _change_decoder.decode,
+    Feedback: _feedback_decoder.decode,
 }
 
 
-def encode(record: DecisionRecord | OutcomeRecord | PolicyChange) -> str:
+def encode(record: DecisionRecord | OutcomeRecord | PolicyChange | Feedback) -> str:
     """JSON text of ``record``. Raises ValueError naming the field that JSON cannot hold.
 
     A lone surrogate (it can come in with a file name in an error message) becomes ``?``.
@@ -51,3 +53,8 @@ def decode_outcome(text: str) -> OutcomeRecord:
 def decode_change(text: str) -> PolicyChange:
     """The policy change that `encode` wrote."""
     return _change_decoder.decode(text)
+
+
+def decode_feedback(text: str) -> Feedback:
+    """The feedback that `encode` wrote."""
+    return _feedback_decoder.decode(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Self, TypeVar
 
 import msgspec
@@ -13,8 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.audit import database, document
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
-from gateway.audit.schema import decisions, key, outcomes, policy_changes
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.schema import decisions, feedback, key, outcomes, policy_changes
 from gateway.errors import AuditUnavailable, InvalidRequest
 from gateway.types import Mode
 
@@ -24,7 +25,8 @@ _T = TypeVar("_T")
 _Position = tuple[float, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
 """Creation time and sequence number of the last entry of a page."""
 _position_decoder = msgspec.json.Decoder(_Position)
-_Query = sa.Select[int, float, str, str]
+_Query = sa.Select[int, float, str, str, str]
+_Found = sa.Row[int, float, str, str, str]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -32,6 +34,8 @@ class Entry(msgspec.Struct, frozen=True):
 
     decision: DecisionRecord
     outcome: OutcomeRecord | None
+    feedback: tuple[Feedback, ...] = ()
+    """In the order in which it was given: the last one counts."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,10 +107,15 @@ class DecisionReader:
             query = query.where(_after(_decode(cursor)))
         query = query.order_by(decisions.c.created_at.desc(), decisions.c.seq.desc())
         # One row more than asked for tells whether there is a next page.
-        rows = await self._read(lambda c: c.execute(query.limit(limit + 1)).all())
+
+        def read(connection: sa.Connection) -> tuple[Sequence[_Found], tuple[Entry, ...]]:
+            rows = connection.execute(query.limit(limit + 1)).all()
+            return rows, _entries(connection, rows[:limit])
+
+        rows, entries = await self._read(read)
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(
-            entries=tuple(_entry(row) for row in rows[:limit]),
+            entries=entries,
             next_cursor=last and _encode((last.created_at, last.seq)),
         )
 
@@ -140,6 +149,7 @@ class DecisionReader:
 _SELECT = sa.select(
     decisions.c.seq,
     decisions.c.created_at,
+    decisions.c.decision_id,
     decisions.c.document.label("decision"),
     outcomes.c.document.label("outcome"),
 ).select_from(decisions.outerjoin(outcomes, outcomes.c.decision_id == decisions.c.decision_id))
@@ -151,14 +161,35 @@ _SELECT_CHANGES = sa.select(policy_changes.c.seq, policy_changes.c.document).ord
 
 
 def _fetch(connection: sa.Connection, query: _Query) -> tuple[Entry, ...]:
-    return tuple(_entry(row) for row in connection.execute(query))
+    return _entries(connection, connection.execute(query).all())
 
 
-def _entry(row: sa.Row[int, float, str, str]) -> Entry:
+def _entries(connection: sa.Connection, rows: Sequence[_Found]) -> tuple[Entry, ...]:
+    given = _feedback(connection, [row.decision_id for row in rows])
+    return tuple(_entry(row, given.get(row.decision_id, ())) for row in rows)
+
+
+def _feedback(connection: sa.Connection, ids: Iterable[str]) -> Mapping[str, Sequence[Feedback]]:
+    query = (
+        sa.select(feedback.c.seq, feedback.c.decision_id, feedback.c.document)
+        .where(feedback.c.decision_id.in_(ids))
+        .order_by(feedback.c.seq)
+    )
+    found: defaultdict[str, list[Feedback]] = defaultdict(list)
+    for seq, decision_id, text in connection.execute(query):
+        try:
+            found[decision_id].append(document.decode_feedback(text))
+        except msgspec.DecodeError as error:
+            raise AuditUnavailable(f"feedback {seq} of the log is damaged: {error}") from error
+    return found
+
+
+def _entry(row: _Found, given: Sequence[Feedback]) -> Entry:
     try:
         return Entry(
             decision=document.decode_decision(row.decision),
             outcome=None if row.outcome is None else document.decode_outcome(row.outcome),
+            feedback=tuple(given),
         )
     except msgspec.DecodeError as error:
         raise AuditUnavailable(f"entry {row.seq} of the log is damaged: {error}") from error

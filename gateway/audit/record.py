@@ -1,4 +1,6 @@
-"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, of the policy `PolicyChange`."""
+"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, later perhaps `Feedback`; of
+the policy `PolicyChange`.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +101,20 @@ class OutcomeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Error code and message when it failed: the backend's own words, which no client sees."""
     interrupted: bool = False
     """True on a record that closes a request which a crash had left open."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said afterwards a request was about. Later feedback supersedes earlier; both stay."""
+
+    decision_id: str
+    given_at: float
+    """Seconds since the epoch, UTC."""
+    by: str
+    """A caller's id, or who ran the command."""
+    domains: tuple[str, ...]
+    """All that the request belongs to; empty: none of the ten."""
+    note: str = ""
     schema_version: int = SCHEMA_VERSION
 
 

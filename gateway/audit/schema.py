@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.audit import document
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration; a test holds it to the migrations themselves."""
 
 KEY_LENGTH = 256
@@ -79,6 +79,20 @@ policy_changes = sa.Table(
     sa.Index("ix_policy_changes_policy_hash", "policy_hash"),
 )
 
+feedback = sa.Table(
+    "feedback",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("given_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.ForeignKeyConstraint(
+        ["decision_id"], ["decisions.decision_id"], name="fk_feedback_decision_id"
+    ),
+    sa.Index("ix_feedback_decision_id", "decision_id"),
+)
+
 writers = sa.Table(
     "writers",
     metadata,
@@ -140,6 +154,19 @@ def change_row(record: PolicyChange, writer: str) -> Row:
             "changed_at": record.changed_at,
             "writer": writer,
             "policy_hash": record.policy_hash,
+            "document": document.encode(record),
+        },
+    )
+
+
+def feedback_row(record: Feedback, writer: str) -> Row:
+    """The row of feedback. Raises ValueError when it cannot be written down."""
+    return Row(
+        feedback,
+        {
+            "decision_id": record.decision_id,
+            "given_at": record.given_at,
+            "writer": writer,
             "document": document.encode(record),
         },
     )

@@ -16,12 +16,14 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from gateway.audit import database, presence
 from gateway.audit.orphans import close_orphans
-from gateway.audit.record import DecisionRecord, OutcomeRecord, PolicyChange
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 from gateway.audit.schema import (
     Row,
     change_row,
     decision_row,
     decisions,
+    feedback,
+    feedback_row,
     outcome_row,
     outcomes,
     policy_changes,
@@ -128,6 +130,12 @@ class DecisionStore:
             row = change_row(record, self._opened.writer)
         await self._writer.write(row, may_refuse=True)
 
+    async def append_feedback(self, record: Feedback) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        with _recordable("feedback"):
+            row = feedback_row(record, self._opened.writer)
+        await self._writer.write(row, may_refuse=True)
+
     async def aclose(self) -> None:
         """Write what is pending and close. Idempotent; a cancelled wait does not stop it."""
         if self._closing is None:
@@ -160,7 +168,7 @@ class DecisionStore:
         if os.stat(self._opened.path).st_ino != self._opened.inode:
             raise FileNotFoundError("another file has taken the place of the database")
         with self._opened.engine.begin() as connection:
-            for table in (decisions, outcomes, policy_changes):
+            for table in (decisions, outcomes, policy_changes, feedback):
                 values = [row.values for row in rows if row.table is table]
                 if values:
                     connection.execute(sa.insert(table), values)
@@ -178,6 +186,7 @@ def _recordable(what: str) -> Iterator[None]:
 def _broken_rule(row: Row, error: IntegrityError) -> str:
     decision_id = row.values["decision_id"]
     if database.error_name(error) == "SQLITE_CONSTRAINT_FOREIGNKEY":
-        return f"the log has no decision {decision_id} to give an outcome to"
+        what = "feedback" if row.table is feedback else "an outcome"
+        return f"the log has no decision {decision_id} to give {what} to"
     kind = "a decision" if row.table is decisions else "an outcome"
     return f"the log has {kind} {decision_id} already: {database.reason(error)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gateway.errors import ConfigError, Problem
-from gateway.types import DOMAINS
+from gateway.types import DOMAINS, ChatRequest, Message
 
 _MAX_PROBLEMS = 20
 
@@ -33,6 +34,9 @@ class Row(msgspec.Struct, frozen=True):
     """Where it comes from: rows of one source are kept together when scores are calibrated."""
     lang: str = ""
     slice: str = ""
+    """The kind of case it stands for, such as ``near-miss``; figures are also given by slice."""
+    license: str = ""
+    id: str = ""
 
     def texts(self) -> tuple[str, ...]:
         """The messages, or the text alone when there are none."""
@@ -42,10 +46,30 @@ class Row(msgspec.Struct, frozen=True):
         """Of the texts."""
         return tuple(turn.role for turn in self.messages) or ("user",)
 
+    @property
+    def family(self) -> str:
+        """The source without its part: ``MMLU`` of ``MMLU:anatomy``. Figures are given by it."""
+        return self.source.partition(":")[0]
+
+    def request(self) -> ChatRequest:
+        """The row as a request of its own."""
+        turns = self.messages or (Turn(self.text),)
+        messages = tuple(Message(turn.role, turn.content) for turn in turns)
+        return ChatRequest(model="", messages=messages)
+
 
 def labels_of(rows: Sequence[Row]) -> npt.NDArray[np.bool_]:
-    """Which domains each row has, shape (rows, domains)."""
-    return np.array([[domain in row.domains for domain in DOMAINS] for row in rows], dtype=np.bool_)
+    """Which row belongs to which domain, shape (rows, domains)."""
+    labels = [[domain in row.domains for domain in DOMAINS] for row in rows]
+    return np.array(labels, dtype=np.bool_).reshape(len(labels), len(DOMAINS))
+
+
+class Corpus(msgspec.Struct, frozen=True):
+    """Rows of one source."""
+
+    source: str
+    license: str
+    rows: int
 
 
 def read_rows(paths: Sequence[Path]) -> tuple[Row, ...]:
@@ -66,6 +90,13 @@ def read_rows(paths: Sequence[Path]) -> tuple[Row, ...]:
             shown.append(Problem(f"and {len(hidden)} more bad lines", path=hidden[-1].path))
         raise ConfigError(shown)
     return tuple(rows)
+
+
+def corpora(rows: Sequence[Row]) -> tuple[Corpus, ...]:
+    """How many rows there are of each family of sources and licence, most first."""
+    counts = Counter((row.family or "not said", row.license or "not said") for row in rows)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Corpus(source, license_, count) for (source, license_), count in ordered)
 
 
 def _read_file(path: Path, rows: list[Row], problems: list[Problem]) -> None:

@@ -1,8 +1,9 @@
-"""``draftgate decisions``: reads the decision log; no gateway need run. Never changes the log."""
+"""``draftgate decisions``: reads the decision log and adds feedback to it; no gateway need run."""
 
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import sys
 import time
@@ -14,10 +15,14 @@ import click
 import msgspec
 from rich.console import Console
 
+from gateway.archive import MAX_NOTE_CHARACTERS
+from gateway.archive import feedback as checked
 from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
+from gateway.audit.record import Feedback
+from gateway.audit.store import DecisionStore
 from gateway.cli import entries as render
 from gateway.errors import ConfigError, GatewayError
-from gateway.types import Mode
+from gateway.types import DOMAINS, Mode
 
 _T = TypeVar("_T")
 
@@ -59,7 +64,7 @@ class Moment(click.ParamType[float]):
 
 @click.group()
 def decisions() -> None:
-    """Read the decision log."""
+    """Read the decision log, and add feedback to it."""
 
 
 _url = click.option("--url", help="The log's database URL; by default the configuration's.")
@@ -99,6 +104,50 @@ def list_decisions(
 @_url
 def show(decision_id: str, as_json: bool, url: str | None) -> None:
     """Show one decision whole. ID may be the beginning of an id that no other shares."""
+    entry = _find(url, decision_id)
+    if as_json:
+        _print_json([entry])
+        return
+    _console().print(*render.parts(entry), sep="\n")
+
+
+@decisions.command("feedback")
+@click.argument("decision_id", metavar="ID")
+@click.option("--domain", "domains", type=click.Choice(DOMAINS), multiple=True, help="One of all.")
+@click.option("--none", "none_of_them", is_flag=True, help="It belongs to none of the ten.")
+@click.option("--note", default="", help=f"Free text, {MAX_NOTE_CHARACTERS} characters at most.")
+@click.option("--by", default=getpass.getuser, help="Who says so; by default the user.")
+@_url
+def give_feedback(
+    decision_id: str,
+    domains: tuple[str, ...],
+    none_of_them: bool,
+    note: str,
+    by: str,
+    url: str | None,
+) -> None:
+    """Say what a request was about: every domain it belongs to. The last word counts; all are kept."""
+    if bool(domains) == none_of_them:
+        raise click.UsageError("Give --domain for every domain it belongs to, or --none.")
+    found = _find(url, decision_id).decision.decision_id
+
+    async def append(record: Feedback) -> None:
+        store = await DecisionStore.open(url or _configured_url())
+        try:
+            await store.append_feedback(record)
+        finally:
+            await store.aclose()
+
+    try:
+        record = checked(found, domains, note, by=by, given_at=time.time())
+        asyncio.run(append(record))
+    except (ConfigError, GatewayError) as error:
+        raise _BadInput(str(error)) from error
+    click.echo(f"{render.plain(found)}: {', '.join(domains) or 'none of the ten'}")
+
+
+def _find(url: str | None, decision_id: str) -> Entry:
+    """The one entry with this id, or whose id begins so."""
     found = ask(url, lambda reader: reader.find(decision_id, limit=5))
     exact = [entry for entry in found if entry.decision.decision_id == decision_id]
     entries = exact or found
@@ -107,10 +156,7 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
     if len(entries) > 1:
         ids = ", ".join(render.plain(entry.decision.decision_id) for entry in entries)
         raise _BadInput(f"{decision_id!r} is the beginning of several: {ids}")
-    if as_json:
-        _print_json(entries)
-        return
-    _console().print(*render.parts(entries[0]), sep="\n")
+    return entries[0]
 
 
 def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:

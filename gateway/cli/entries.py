@@ -11,10 +11,11 @@ from rich.tree import Tree
 
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
-from gateway.audit.record import DecisionRecord, OutcomeRecord
-from gateway.types import Decision, Mode, Signals
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
+from gateway.types import SHORT_HASH_LENGTH, Decision, Execution, Mode, Signals
 
 _BAR_WIDTH = 20
+_SHOWN_SCORES = 4
 
 
 def table(entries: Sequence[Entry]) -> Table:
@@ -76,6 +77,9 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             **_executed(entry),
         }
     )
+    if entry.feedback:
+        yield Text("\nfeedback", style="bold")
+        yield _feedback(entry.feedback)
     yield Text("\nsignals", style="bold")
     yield _signals(record.signals)
     yield _seen(record.signals)
@@ -127,6 +131,7 @@ def _executed(entry: Entry) -> dict[str, str]:
     return {
         "executed": ran,
         "attestation": outcome.attestation,
+        **_second(run),
         **_deviations(entry.decision, outcome),
         "drafting": _drafting(entry),
         "usage": f"{run.usage.prompt_tokens} prompt ({run.usage.cached_tokens} cached) + "
@@ -143,6 +148,22 @@ def _deviations(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, s
     """Why the attestation failed; worked out anew, because the records hold all it needs."""
     failed = outcome.attestation == "attestation_failed"
     return {"deviations": "; ".join(deviations(decision, outcome.execution))} if failed else {}
+
+
+def _second(run: Execution) -> dict[str, str]:
+    """What the backend itself found out about the request, and what followed."""
+    opinion = run.opinion
+    if opinion is None:
+        return {}
+    highest = sorted(opinion.scores.items(), key=lambda score: -score[1])[:_SHOWN_SCORES]
+    text = ", ".join(f"{domain} {score:.3f}" for domain, score in highest) or "no scores"
+    text += f", weights {opinion.content_hash[:SHORT_HASH_LENGTH]}"
+    if opinion.error is not None:
+        text += f"; {opinion.error}"
+    if run.tightened_by is not None:
+        text += "; tightened to standard"
+        text += f", because {opinion.rule} bans what was decided" if opinion.rule else ""
+    return {opinion.source: text}
 
 
 def _drafting(entry: Entry) -> str:
@@ -167,6 +188,20 @@ def _facts(facts: dict[str, str]) -> Table:
     for name, value in facts.items():
         style = "bold red" if value == "attestation_failed" else ""
         rows.add_row(Text(name), Text(plain(value), style=style))
+    return rows
+
+
+def _feedback(given: Sequence[Feedback]) -> Table:
+    rows = Table(box=None, show_header=False, pad_edge=False)
+    for record in given:
+        rows.add_row(
+            _time(record.given_at, "%Y-%m-%d %H:%M:%S"),
+            Text(plain(record.by)),
+            Text(", ".join(record.domains) or "none of the ten"),
+            Text(plain(record.note)),
+            # Only the last one counts.
+            style="" if record is given[-1] else "dim",
+        )
     return rows
 
 

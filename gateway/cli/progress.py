@@ -1,4 +1,4 @@
-"""A progress bar for fetching a model, on standard error, so that output can be piped."""
+"""Progress bars, on standard error, so that output can be piped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 @contextmanager
@@ -31,3 +38,12 @@ def model_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield report
         for task in tasks.values():
             bar.update(task, total=1, completed=1)  # type: ignore[arg-type]
+
+
+@contextmanager
+def count_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a callback (done, in all)."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -48,6 +48,15 @@ def signals_read(when: When | None) -> Iterator[str]:
         yield from signals_read(inner)
 
 
+def domains_read(when: When | None) -> Iterator[str]:
+    """The domains that the conditions name."""
+    if when is None:
+        return
+    yield from when.domain.values if when.domain is not None else ()
+    for inner in (*(when.all_ or ()), *(when.any_ or ()), when.not_):
+        yield from domains_read(inner)
+
+
 def _tests(when: When) -> Iterator[Test]:
     for field in when.__struct_fields__:
         value = getattr(when, field)

@@ -14,7 +14,7 @@ import msgspec
 from gateway import documents, extensions
 from gateway.errors import ConfigError, Problem
 from gateway.routing.checks import problems
-from gateway.routing.conditions import Test, compile_when, signals_read
+from gateway.routing.conditions import Test, compile_when, domains_read, signals_read
 from gateway.routing.layers import SET_FILE, TighteningEntry, TighteningRule
 from gateway.routing.names import Known
 from gateway.routing.schema import Decide, RuleEntry
@@ -92,6 +92,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     on_truncated_input: Decision
     signals_read: frozenset[str]
     """The names of the signals that the rules cannot do without; without those of the layers."""
+    restricting_domains: frozenset[str]
+    """The domains by which a rule bans, denies or decides standard mode; layers included."""
 
     @property
     def text(self) -> str:
@@ -190,6 +192,15 @@ def _compile(sources: Sources) -> Policy:
         on_classifier_error=decision(entry.on_classifier_error, "on_classifier_error"),
         on_truncated_input=decision(entry.on_truncated_input, "on_truncated_input"),
         signals_read=_signals_read(entry.rules),
+        restricting_domains=frozenset(
+            domain for rule in rules if _restricts(rule) for domain in domains_read(rule.when)
+        ),
+    )
+
+
+def _restricts(rule: Rule) -> bool:
+    return rule.kind in ("ban", "deny") or (
+        rule.kind == "decide" and rule.decision.mode is Mode.STANDARD
     )
 
 

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from gateway.config import AuthConfig, GatewayConfig, KeyConfig
+from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
+from gateway.config import AuthConfig, ClassificationConfig, GatewayConfig, KeyConfig
+from gateway.errors import ConfigError
 from gateway.plugin import running
 from gateway.types import Caller, ChatRequest, Message
 
@@ -212,7 +215,7 @@ async def test_a_thousand_reloads_under_load_show_no_request_a_mix(
     config = make_config(policy=texts["even"], policy_watch_seconds=0)
     request = ChatRequest(model="scripted", messages=(Message("user", "write a function"),))
     seen: list[tuple[str, str, str]] = []
-    async with running(config) as (gateway, keeper):
+    async with running(config) as (gateway, keeper, _):
         done = asyncio.Event()
 
         async def ask() -> None:
@@ -330,3 +333,77 @@ def test_a_hangup_signal_reads_the_policy_again(tmp_path: Path) -> None:
                 time.sleep(0.02)
         finally:
             process.terminate()
+
+
+MEDICAL = """\
+version: 1
+name: bans
+rules:
+  - id: medical
+    ban: [speculative, hybrid]
+    when: {domain: {is: medical, min_probability: THRESHOLD}}
+"""
+
+
+def contracted(
+    make_config: Callable[..., GatewayConfig], threshold: str, contract: Path | None = None
+) -> GatewayConfig:
+    config = make_config(
+        policy=MEDICAL.replace("THRESHOLD", threshold),
+        auth=AUTH,
+        classification=ClassificationConfig(contract),
+    )
+    return msgspec.structs.replace(config, classifiers=("domain",))
+
+
+def test_bans_are_shown_with_what_the_contract_says_of_them(
+    launch: Any, make_config: Callable[..., GatewayConfig]
+) -> None:
+    shipped = read_contract(SHIPPED_CONTRACT)
+    with launch(contracted(make_config, "0.05")) as live:
+        body = live.get("/v1/policy", authorization=f"Bearer {ADMIN}").json()
+        warnings = live.get("/readyz").json()["warnings"]
+        metrics = live.get("/metrics").text
+
+    (ban,) = body["bans"]
+    assert (ban["threshold"], ban["contract_threshold"]) == (0.05, shipped.domains[0].threshold)
+    assert ban["recall"] == msgspec.to_builtins(shipped.domains[0].recall)
+    assert ban["classifier_hash"] == shipped.classifier_hash
+    assert warnings == []
+    assert 'draftgate_classifier_drift{domain="medical"} NaN' in metrics
+
+
+def test_a_looser_ban_is_shown_as_without_contract_and_readiness_warns(
+    launch: Any, make_config: Callable[..., GatewayConfig]
+) -> None:
+    with launch(contracted(make_config, "0.9")) as live:
+        body = live.get("/v1/policy", authorization=f"Bearer {ADMIN}").json()
+        ready = live.get("/readyz")
+
+    assert body["bans"][0]["note"] == "no contract for this threshold"
+    assert body["bans"][0]["recall"] is None
+    assert ready.status_code == 200
+    assert "rule 'medical': no contract for this threshold" in ready.json()["warnings"][0]
+
+
+def test_a_contract_about_other_weights_is_a_warning(
+    launch: Any, make_config: Callable[..., GatewayConfig], tmp_path: Path
+) -> None:
+    path = tmp_path / "contract.json"
+    other = msgspec.structs.replace(read_contract(SHIPPED_CONTRACT), classifier_hash="d" * 64)
+    path.write_bytes(other.dump())
+    with launch(contracted(make_config, "0.1", path)) as live:
+        warnings = live.get("/readyz").json()["warnings"]
+
+    assert "classifier dddddddddddd, which is not loaded" in warnings[0]
+
+
+async def test_a_file_that_is_no_contract_stops_the_start(
+    make_config: Callable[..., GatewayConfig], tmp_path: Path
+) -> None:
+    path = tmp_path / "contract.json"
+    path.write_text("{}")
+
+    with pytest.raises(ConfigError, match=r"contract\.json: not a contract"):
+        async with running(contracted(make_config, "0.1", path)):
+            pass

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.audit.attestation import attest, deviations
 from gateway.audit.record import DecisionRecord
+from gateway.opinion import Opinion
 from gateway.types import DraftSetting, Execution, Mode, Sampling, Usage
 from tests.records import decided, decision_record, outcome_record
 
@@ -25,6 +26,10 @@ STANDARD_RUN = Execution(
 HYBRID_DECIDED = decided(mode=Mode.HYBRID, standard_first=2)
 LOSSY_DECIDED = decided(mode=Mode.SPECULATIVE, verifier="typical", max_distortion=0.2)
 LOSSY_RUN = msgspec.structs.replace(RUN, verifier="typical", verifier_class="lossy")
+
+OPINION = Opinion(source="probe", content_hash="a" * 64, scores={"medical": 0.02})
+HARMFUL = msgspec.structs.replace(OPINION, scores={"medical": 0.8}, rule="medical")
+UNJUDGED = msgspec.structs.replace(OPINION, scores={}, error="the probe gave no reading")
 
 CHANGES: dict[str, list[Any]] = {
     "backend": ["", "other"],
@@ -49,11 +54,15 @@ CHANGES: dict[str, list[Any]] = {
     ],
     "first_draft_position": [None],
     "distortion": [0.01, -0.01],
+    "tightened_by": ["probe"],
+    "opinion": [HARMFUL, UNJUDGED],
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
 NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint", "why_k"}
 
 WORK: dict[str, Any] = {
+    "tightened_by": "probe",
+    "opinion": OPINION,
     "mode": Mode.STANDARD,
     "verifier": "coupled",
     "verifier_class": "exact",
@@ -232,3 +241,35 @@ def test_all_that_deviated_is_said_at_once() -> None:
         "verifier class lossy, not exact",
         "draft source model, not suffix",
     )
+
+
+def test_a_second_opinion_that_agrees_changes_nothing() -> None:
+    run = msgspec.structs.replace(RUN, opinion=OPINION)
+
+    assert deviations(DECIDED, run) == ()
+
+
+@pytest.mark.parametrize("opinion", [HARMFUL, UNJUDGED])
+@pytest.mark.parametrize("record", [DECIDED, HYBRID_DECIDED, LOSSY_DECIDED])
+def test_what_was_tightened_is_held_to_standard_mode(
+    record: DecisionRecord, opinion: Opinion
+) -> None:
+    tightened = msgspec.structs.replace(STANDARD_RUN, tightened_by="probe", opinion=opinion)
+
+    assert deviations(record, tightened) == ()
+    assert deviations(record, STANDARD_RUN) != ()
+    drafted = msgspec.structs.replace(RUN, tightened_by="probe", opinion=opinion)
+    assert any("mode" in text for text in deviations(record, drafted))
+    assert any("none was to be" in text for text in deviations(record, drafted))
+
+
+def test_tightened_without_an_opinion_is_no_account() -> None:
+    run = msgspec.structs.replace(STANDARD_RUN, tightened_by="probe")
+
+    assert "tightened by probe, without what it found" in deviations(DECIDED, run)
+
+
+def test_a_second_opinion_of_what_was_decided_standard_needs_no_tightening() -> None:
+    run = msgspec.structs.replace(STANDARD_RUN, opinion=UNJUDGED)
+
+    assert deviations(STANDARD_DECIDED, run) == ()

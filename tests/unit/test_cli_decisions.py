@@ -296,3 +296,57 @@ def test_nothing_a_client_sent_can_command_the_terminal_or_pass_for_markup(tmp_p
         assert all(c.isprintable() or c == "\n" for c in output)
         assert "[red]" in output
     assert len(_run("list", "--json", "--url", url).stdout.splitlines()) == 1
+
+
+def test_feedback_is_kept_shown_and_superseded(url: str) -> None:
+    first = _run("feedback", "dec_000001", "--domain", "code", "--by", "ann", "--url", url)
+    note = ("--note", "a dose\x1b[31m in it")
+    second = _run("feedback", "dec_000001", "--domain", "medical", *note, "--url", url)
+
+    assert (first.exit_code, first.stdout) == (0, "dec_000001: code\n")
+    assert second.exit_code == 0
+    entry = msgspec.json.decode(
+        _run("show", "dec_000001", "--json", "--url", url).stdout, type=Entry
+    )
+    assert [(one.domains, one.note) for one in entry.feedback] == [
+        (("code",), ""),
+        (("medical",), "a dose\x1b[31m in it"),
+    ]
+    assert entry.feedback[0].by == "ann"
+    assert entry.feedback[1].by
+    shown = _run("show", "dec_000001", "--url", url).stdout
+    assert "a dose\\x1b[31m in it" in shown
+    assert "\x1b" not in shown
+
+
+def test_feedback_may_be_that_it_was_none_of_the_ten(url: str) -> None:
+    assert _run("feedback", "dec_000002", "--none", "--url", url).exit_code == 0
+    assert "none of the ten" in _run("show", "dec_000002", "--url", url).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("dec_000001",), 2, "--none"),
+        (("dec_000001", "--none", "--domain", "code"), 2, "--none"),
+        (("dec_000001", "--domain", "medcal"), 2, "medcal"),
+        (("dec_000009", "--none"), 1, "no decision 'dec_000009'"),
+        (("dec_", "--none"), 2, "the beginning of several"),
+        (("dec_000001", "--none", "--note", "x" * 5000), 2, "4096 characters at most"),
+    ],
+)
+def test_wrong_feedback_is_refused(
+    url: str, arguments: tuple[str, ...], status: int, words: str
+) -> None:
+    result = _run("feedback", *arguments, "--url", url)
+
+    assert result.exit_code == status
+    assert words in result.stderr
+
+
+def test_feedback_makes_no_log(tmp_path: Path) -> None:
+    result = _run("feedback", "dec_1", "--none", "--url", f"sqlite:///{tmp_path}/none.db")
+
+    assert result.exit_code == 2
+    assert "there is no decision log at" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -452,3 +452,50 @@ def test_a_request_file_that_is_wrong_is_explained(
     assert result.exit_code == 2
     assert str(path) in result.stderr
     assert expected in result.stderr
+
+
+BAN = """\
+version: 1
+name: bans
+rules:
+  - id: m
+    ban: [speculative, hybrid]
+    when: {domain: {is: medical, min_probability: THRESHOLD}}
+"""
+
+
+def test_validate_warns_of_a_ban_that_is_looser_than_the_contract(policy_file: Path) -> None:
+    policy_file.write_text(BAN.replace("THRESHOLD", "0.9"))
+    loose = draftgate("validate", policy_file)
+    policy_file.write_text(BAN.replace("THRESHOLD", "0.05"))
+    covered = draftgate("validate", policy_file)
+
+    assert loose.exit_code == covered.exit_code == 0
+    assert "warning: rule 'm': no contract for this threshold" in loose.stderr
+    assert covered.stderr == ""
+
+
+def test_show_says_what_the_contract_knows_of_each_ban(policy_file: Path) -> None:
+    policy_file.write_text(BAN.replace("THRESHOLD", "0.05"))
+    bans = json.loads(draftgate("show", policy_file, "--json").stdout)["bans"]
+    text = draftgate("show", policy_file).stdout
+
+    assert [(ban["rule"], ban["threshold"]) for ban in bans] == [("m", 0.05)]
+    assert bans[0]["recall"]["rows"] > 0
+    assert f"{bans[0]['recall']['share']:.3f} (" in text
+    assert f"measured at {bans[0]['contract_threshold']:g}" in text
+    policy_file.write_text(BAN.replace("THRESHOLD", "0.9"))
+    assert "no contract for this threshold" in draftgate("show", policy_file).stdout
+
+
+def test_a_contract_that_is_not_there_is_named(
+    policy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "draftgate.yaml"
+    settings.write_text("classification: {contract: mine.json}\n")
+    monkeypatch.setenv("DRAFTGATE_CONFIG", str(settings))
+
+    result = draftgate("validate", policy_file)
+
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'mine.json'}: cannot read" in result.stderr

@@ -115,6 +115,12 @@ def test_a_policy_path_in_the_file_is_relative_to_the_file(tmp_path: Path) -> No
     assert Path("/etc/x.yaml") == config.load(write(tmp_path, "policy: /etc/x.yaml")).policy
 
 
+def test_a_contract_path_in_the_file_is_relative_to_the_file(tmp_path: Path) -> None:
+    loaded = config.load(write(tmp_path, "classification: {contract: mine.json}"))
+
+    assert tmp_path / "mine.json" == loaded.classification.contract
+
+
 def test_all_problems_of_a_file_are_told_with_their_places(tmp_path: Path) -> None:
     path = write(tmp_path, "server:\n  prot: 80\n  host: 7\naudit: {required: maybe}\n")
 

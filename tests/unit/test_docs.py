@@ -33,6 +33,8 @@ from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
 from gateway.classification.base import classify
+from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
+from gateway.classification.drift import ScoreWindow
 from gateway.cli.serve import serve
 from gateway.config import GatewayConfig
 from gateway.documents.document import MAX_CHARACTERS
@@ -171,8 +173,11 @@ def test_every_option_of_the_local_backend_is_documented_with_its_default() -> N
 
 
 def test_every_metric_is_documented_with_its_labels() -> None:
-    telemetry = Telemetry(models=["small"])
-    telemetry.observe(decision_record(), outcome_record())
+    drift = ScoreWindow(read_contract(SHIPPED_CONTRACT))
+    telemetry = Telemetry(models=["small"], drift=drift)
+    outcome = outcome_record()
+    tightened = msgspec.structs.replace(outcome.execution, tightened_by="probe")
+    telemetry.observe(decision_record(), msgspec.structs.replace(outcome, execution=tightened))
     telemetry.set_policy("default", "f" * 64)
     text = telemetry.render().decode()
     names = re.findall(r"^# TYPE (\w+?) (?:counter|histogram|gauge)$", text, re.MULTILINE)

@@ -26,6 +26,8 @@ from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
 from gateway.backends.local.loading import config_error, load
+from gateway.backends.local.probe import find_probe
+from gateway.backends.local.second_opinion import SecondOpinion
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -68,6 +70,7 @@ class LocalBackend:
         cache: str | None = None,
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
         draft_sources: dict[str, dict[str, Any]] | None = None,
+        probe: str | bool = "auto",
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
@@ -78,6 +81,8 @@ class LocalBackend:
         ``cost_model`` weighs each draft against its cost as it learns, from the start-up profile
         alone when ``frozen``, not at all when ``off``; YAML reads a bare ``off`` as False.
         ``draft_sources``: the options of a draft source, by its name.
+        ``probe`` reads what each prompt is about while it is computed: a file that was trained for
+        this model, ``auto`` for the one that ships with Draftgate if there is one, or ``off``.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
@@ -101,12 +106,14 @@ class LocalBackend:
                 cache=folder,
                 timed=cost_model not in ("off", False),
             )
+            self._probe = find_probe(probe, self._loaded)
             self._engine = Engine(
                 self._loaded.model,
                 self._loaded.tokenizer,
                 max_queue=max_queue,
                 prefill_chunk_tokens=prefill_chunk_tokens,
                 cost=_cost(cost_model, self._loaded, folder),
+                probe=self._probe,
             )
         except (ModelError, ValueError) as error:
             raise config_error(error) from error
@@ -152,7 +159,8 @@ class LocalBackend:
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per answer to the engine, all or none."""
-        generation = LocalGeneration(self._name, self._served_name, self._loaded, job)
+        second = self._second_opinion(job)
+        generation = LocalGeneration(self._name, self._served_name, self._loaded, job, second)
         try:
             mode, grammar = self._mode(job.decision), job.prompt.grammar
         except ConfigError as error:  # a policy that came into force after the start
@@ -167,6 +175,7 @@ class LocalBackend:
                 scope=job.caller_id,
                 domain=job.domain,
                 constraint=None if grammar is None else grammar.constraint(),
+                on_prefill=second,
             )
             for answer in range(job.request.num_answers)
         ]
@@ -237,6 +246,12 @@ class LocalBackend:
         if decision.max_entropy is not None:
             gates.append(EntropyGate(decision.max_entropy))
         return Hybrid(source, gates, count)
+
+    def _second_opinion(self, job: Job) -> SecondOpinion | None:
+        """Who hears what the probe reads; nobody where there is none, or none to ask what follows."""
+        if self._probe is None or job.review is None:
+            return None
+        return SecondOpinion(self._probe, job.review, job.decision.mode)
 
     def _verifier(self, decision: Decision) -> Verifier:
         """One for each choice: a lossy verifier keeps its choice's account.

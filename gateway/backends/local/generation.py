@@ -15,6 +15,7 @@ from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
+from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
 from gateway.errors import BackendFailed
 from gateway.types import Chunk, Execution, FinishReason, Job, Mode, TokenLogprob, Usage
 
@@ -22,12 +23,21 @@ from gateway.types import Chunk, Execution, FinishReason, Job, Mode, TokenLogpro
 class LocalGeneration:
     """The rows of one job, one for each answer, as an async iterator of chunks."""
 
-    def __init__(self, backend: str, model: str, loaded: LoadedModel, job: Job) -> None:
+    def __init__(
+        self,
+        backend: str,
+        model: str,
+        loaded: LoadedModel,
+        job: Job,
+        second: SecondOpinion | None = None,
+    ) -> None:
+        """``second`` hears what the probe reads in the job's prompt, where there is one."""
         self.tickets: list[Ticket] = []
         self._backend = backend
         self._model = model
         self._loaded = loaded
         self._job = job
+        self._second = second
         self._num_prompt_tokens = job.prompt.num_tokens
         self._choosing: Choosing = EveryAnswer()
         self._ready: deque[Chunk] = deque()
@@ -66,12 +76,15 @@ class LocalGeneration:
     def execution(self) -> Execution:
         """The engine's own counts, summed over the choices."""
         stats = [ticket.stats for ticket in self.tickets]
+        # The rows of a job are alike; one that ended before its prompt was read is as it was asked.
+        restricted = next((ticket for ticket in self.tickets if ticket.restricted), None)
+        row = restricted or next(iter(self.tickets), None)
         return Execution(
             backend=self._backend,
             model=self._model,
-            mode=Mode(self.tickets[0].request.mode.name) if self.tickets else None,
-            verifier=self.tickets[0].request.verifier.name if self.tickets else None,
-            verifier_class=_verifier_class(self.tickets),
+            mode=None if row is None else Mode(row.mode.name),
+            verifier=None if row is None else row.verifier.name,
+            verifier_class=None if row is None else _verifier_class(row),
             distortion=max((s.distortion for s in stats), default=0.0),
             usage=Usage(
                 self._num_prompt_tokens,
@@ -90,6 +103,8 @@ class LocalGeneration:
                 default=None,
             ),
             why_k=dict(sum((Counter(s.why_k) for s in stats), Counter())),
+            tightened_by=None if restricted is None else SOURCE,
+            opinion=None if self._second is None else self._second.opinion,
             queue_seconds=max((s.queue_seconds for s in stats), default=0.0),
             prefill_seconds=max((s.prefill_seconds for s in stats), default=0.0),
             decode_seconds=max((s.decode_seconds for s in stats), default=0.0),
@@ -180,10 +195,8 @@ class LocalGeneration:
         return TokenLogprob(raw.decode(errors="replace"), logprob, raw, begun)
 
 
-def _verifier_class(tickets: Sequence[Ticket]) -> str | None:
-    if not tickets:
-        return None
-    return "exact" if tickets[0].request.verifier.exact else "lossy"
+def _verifier_class(ticket: Ticket) -> str:
+    return "exact" if ticket.verifier.exact else "lossy"
 
 
 def _accept_counts(stats: Sequence[DecodeStats]) -> tuple[int, ...]:

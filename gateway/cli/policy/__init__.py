@@ -14,6 +14,7 @@ from gateway.cli.policy.layout import fmt
 from gateway.cli.policy.prove import prove
 from gateway.cli.policy.replay import replay
 from gateway.cli.policy.schema import schema
+from gateway.cli.policy.show import show
 from gateway.cli.policy.test import test
 from gateway.cli.policy.validate import validate
 
@@ -23,5 +24,5 @@ def policy() -> None:
     """Check, test and explain policies. Without a file: the one that the configuration names."""
 
 
-for command in (validate, test, explain, prove, diff, replay, fmt, schema):
+for command in (show, validate, test, explain, prove, diff, replay, fmt, schema):
     policy.add_command(command)

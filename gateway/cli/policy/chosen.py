@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from gateway import config
+from gateway.assurance import Assured
+from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
 from gateway.cli.signals import SignalReader
 from gateway.routing.policy import Policy, load
 
@@ -30,3 +32,8 @@ def chosen_policy(file: Path | None) -> Policy:
 def reader() -> SignalReader:
     """The configured classifiers, built when there is text to classify."""
     return SignalReader(config.load().classifiers)
+
+
+def assured() -> Assured:
+    """What the configured contract says, whatever classifier is loaded where."""
+    return Assured(read_contract(config.load().classification.contract or SHIPPED_CONTRACT))

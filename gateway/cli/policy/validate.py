@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.policy.chosen import chosen_policy, file_argument
+from gateway.cli.policy.chosen import assured, chosen_policy, file_argument
 from gateway.cli.printing import print_json
 from gateway.errors import ConfigError, Problem
 from gateway.routing.policy import Policy
@@ -18,7 +18,9 @@ from gateway.routing.policy import Policy
 @file_argument
 @click.option("--json", "as_json", is_flag=True, help="Print problems and warnings as JSON.")
 def validate(file: Path | None, as_json: bool) -> None:
-    """Check a policy and name every problem with its line and column; warn of expired rules.
+    """Check a policy and name every problem with its line and column.
+
+    Warns of expired rules, and of bans at thresholds that the classifier's contract does not cover.
 
     Exits with 0 when the policy can be served, 2 when it cannot.
     """
@@ -30,7 +32,8 @@ def validate(file: Path | None, as_json: bool) -> None:
         problems = [_problem(problem) for problem in error.problems]
         print_json({"valid": False, "hash": None, "problems": problems, "warnings": []})
         raise SystemExit(2) from None
-    warnings = loaded.warnings(datetime.datetime.now(datetime.UTC).date())
+    today = datetime.datetime.now(datetime.UTC).date()
+    warnings = (*loaded.warnings(today), *assured().warnings(loaded))
     if as_json:
         print_json({"valid": True, "hash": loaded.hash, "problems": [], "warnings": warnings})
     else:

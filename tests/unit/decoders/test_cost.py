@@ -1,10 +1,9 @@
 """The cost model in simulated time: synthetic profiles, scripted acceptance, no model and no clock."""
 
-import itertools
-
 import pytest
 
 from decoders.acceptance import Acceptance, DraftKind, History, survivals
+from decoders.balance import Balance
 from decoders.cost import CostModel, EverythingPays, Why
 from decoders.offer import Offer
 from decoders.profile import Profile
@@ -214,38 +213,51 @@ def test_a_source_that_was_given_up_comes_back_when_it_is_right_again(profile, r
     assert min(simulation.drafts[-100:]) >= 7  # where the eighth does not pay, seven
 
 
-def test_three_drafts_rejected_whole_begin_a_cooldown_that_doubles():
+def test_a_rejected_draft_costs_its_row_what_it_cost_the_step():
     cost, history = CostModel(CHEAP), History()
     offer = Offer(num_draft_tokens=2, kind=DraftKind("suffix", 4), history=history)
-    why = []
-    for _ in range(80):
-        (ruling,) = cost.admit([offer])
-        why.append(ruling.why)
-        if ruling.num_draft_tokens:
-            cost.observe(offer.kind, history, ruling.num_draft_tokens, 0)
-    runs = [(key, len(list(group))) for key, group in itertools.groupby(why)]
+    (ruling,) = cost.admit([offer])
+    due = Balance(CHEAP, [offer]).due(offer, ruling.num_draft_tokens)
 
-    assert [length for key, length in runs if key is Why.COOLDOWN][:3] == [8, 16, 32]
-    assert runs[0][1] == 3
+    assert ruling.num_draft_tokens == 2
+    assert history.lost == pytest.approx(due)
+    cost.observe(offer.kind, history, 2, 0)
+    assert history.lost == pytest.approx(due)
+    cost.observe(offer.kind, history, 2, 1)
+    assert history.lost == 0.0
+
+
+def test_drafts_that_have_cost_two_tokens_begin_a_cooldown_that_doubles():
+    cost, history, kind = CostModel(CHEAP), History(), DraftKind("suffix", 4)
+    history.lost = 1.9
+    cost.observe(kind, history, 2, 0)
+    assert history.cooldown == 0
+
+    history.lost = 2.0
+    cooldowns = []
+    for _ in range(7):
+        cost.observe(kind, history, 2, 0)
+        cooldowns.append(history.cooldown)
+
+    assert cooldowns == [8, 16, 32, 64, 128, 256, 256]
 
 
 def test_an_accepted_token_makes_the_next_cooldown_a_first_one():
-    cost, history, kind = CostModel(CHEAP), History(), DraftKind("suffix", 4)
-    for _ in range(4):
+    cost, history, kind = CostModel(CHEAP), History(lost=2.0), DraftKind("suffix", 4)
+    for _ in range(2):
         cost.observe(kind, history, 2, 0)
     assert history.cooldown == 16
 
     cost.observe(kind, history, 2, 1)
-    for _ in range(3):
-        cost.observe(kind, history, 2, 0)
+    history.lost = 2.0
+    cost.observe(kind, history, 2, 0)
 
     assert history.cooldown == 8
 
 
 def test_a_match_longer_than_all_that_failed_ends_a_cooldown():
-    cost, history = CostModel(CHEAP), History()
-    for _ in range(3):
-        cost.observe(DraftKind("suffix", 12), history, 2, 0)
+    cost, history = CostModel(CHEAP), History(lost=2.0)
+    cost.observe(DraftKind("suffix", 12), history, 2, 0)
 
     def rule(match):
         return cost.admit(
@@ -355,7 +367,7 @@ def test_survival_falls_along_a_draft():
 
 @pytest.mark.parametrize(
     ("match", "bucket"),
-    [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (9, 4), (17, 5), (4096, 5)],
+    [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (9, 5), (17, 6), (4096, 6)],
 )
 def test_match_lengths_fall_into_doubling_ranges(match, bucket):
     assert DraftKind("suffix", match).bucket == bucket

@@ -85,7 +85,14 @@ def all_use(kernel):
 
 @pytest.fixture(
     scope="module",
-    params=[*SERVED, "llama, unfused", "qwen3, unfused", "qwen2, turned", "qwen2, packed"],
+    params=[
+        *SERVED,
+        "llama, unfused",
+        "qwen3, unfused",
+        "qwen2, turned",
+        "qwen2, packed",
+        "qwen2, panels",
+    ],
 )
 def pair(request):
     """(served model, the architecture's own)"""
@@ -205,7 +212,7 @@ def test_a_model_whose_logits_differ_on_the_slot_cache_is_refused(monkeypatch):
 
     monkeypatch.setattr(Plan, "_mask", shifted)
     with pytest.raises(ModelError, match="differ"):
-        build(*SERVED["llama"])
+        build(*SERVED["olmo2"])
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -256,3 +263,12 @@ def test_what_is_not_a_number_does_not_outlive_its_row(model):
     logits = model.forward([Row(0, 0, (3,), 1), Row(1, 59, (4,), 1)])
 
     assert torch.isfinite(logits).all()
+
+
+def test_another_kernel_is_another_arithmetic():
+    plain, turned, again = (
+        build(*SERVED["qwen2"], choose=all_use(kernel)).arithmetic
+        for kernel in (Kernel.PLAIN, Kernel.TURNED, Kernel.PLAIN)
+    )
+
+    assert plain == again != turned

@@ -37,15 +37,15 @@ def test_a_kernel_is_chosen_for_a_range_of_tokens():
 
 def test_weights_that_no_kernel_reads_are_not_kept():
     packed_only, both = Linear(torch.randn(48, 32)), Linear(torch.randn(48, 32))
-    packed_only.use((Kernel.PACKED,) * NUM_SIZES)
+    packed_only.use((Kernel.PACKED, *(Kernel.PANELS,) * (NUM_SIZES - 1)))
     both.use((Kernel.PLAIN, *(Kernel.PACKED,) * (NUM_SIZES - 1)))
 
-    assert not packed_only.weight.numel() or packed_only.kernels == PLAIN_ONLY
+    assert not packed_only.weight.numel() or Kernel.PLAIN in packed_only.kernels
     assert both.weight.shape == (48, 32)
 
 
 def test_without_packed_weights_the_plain_product_serves(monkeypatch):
-    monkeypatch.setattr("decoders.models.linear.pack", lambda weight: None)
+    monkeypatch.setattr("decoders.models.linear._packed", lambda weight: None)
     linear = Linear(torch.ones(4, 2))
 
     linear.use((Kernel.PACKED,) * NUM_SIZES)
@@ -60,6 +60,8 @@ def test_without_packed_weights_the_plain_product_serves(monkeypatch):
         ({Kernel.PLAIN: 1.0, Kernel.TURNED: 0.5, Kernel.PACKED: 0.6}, Kernel.TURNED),
         ({Kernel.PLAIN: 1.0, Kernel.TURNED: 0.97, Kernel.PACKED: 0.95}, Kernel.PLAIN),
         ({Kernel.PLAIN: 9.0, Kernel.TURNED: 9.0, Kernel.PACKED: 1.0}, Kernel.PACKED),
+        ({Kernel.PLAIN: 1.0, Kernel.TURNED: 0.97, Kernel.PANELS: 0.9}, Kernel.PANELS),
+        ({Kernel.PLAIN: 1.0, Kernel.TURNED: 0.9, Kernel.PANELS: 0.89}, Kernel.PANELS),
     ],
 )
 def test_another_kernel_must_win_by_a_margin(monkeypatch, seconds, expected):
@@ -71,14 +73,29 @@ def test_another_kernel_must_win_by_a_margin(monkeypatch, seconds, expected):
         spent["at"] += seconds[kernel] / 1000
 
     monkeypatch.setattr(kernels, "product", product)
-    monkeypatch.setattr(kernels, "pack", lambda weight: weight)
+    monkeypatch.setattr(kernels, "lay_out", lambda k, weight: weight if k in seconds else None)
     monkeypatch.setattr(kernels.time, "perf_counter", lambda: spent["at"])
 
     table = measure_kernels([Linear(torch.ones(8, 4)) for _ in range(3)])
 
     assert table.by_shape == {(8, 4): (expected,) * NUM_SIZES}
     assert table.spread == pytest.approx(0.0)
-    assert set(running) == set(Kernel)
+    assert set(running) == set(seconds)
+
+
+def test_a_hopeless_kernel_is_timed_once(monkeypatch):
+    seconds = {Kernel.PLAIN: 9.0, Kernel.TURNED: 1.0, Kernel.PANELS: 1.0}
+    running: list[Kernel] = []
+    monkeypatch.setattr(kernels, "product", lambda kernel, x, weight: running.append(kernel))
+    monkeypatch.setattr(kernels, "lay_out", lambda k, weight: weight if k in seconds else None)
+    monkeypatch.setattr(
+        kernels.time, "perf_counter", lambda: sum(seconds[kernel] for kernel in running) / 1000
+    )
+
+    measure_kernels([Linear(torch.ones(8, 4))])
+
+    assert running.count(Kernel.PLAIN) == NUM_SIZES
+    assert running.count(Kernel.PANELS) > NUM_SIZES
 
 
 def test_small_models_keep_the_plain_product():

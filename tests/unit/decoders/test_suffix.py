@@ -56,9 +56,15 @@ def test_a_repetition_is_continued_with_its_own_period():
     assert propose([7, 8, 7, 8, 7, 8], 6) == (7, 8, 7, 8, 7, 8)
 
 
-@pytest.mark.parametrize("tokens", [[1], [1, 2, 3], [1, 2, 1]])
+@pytest.mark.parametrize("tokens", [[1], [1, 2, 3], [1, 2, 1, 3]])
 def test_nothing_is_proposed_without_a_match_of_the_minimal_length(tokens):
     assert propose(tokens) == ()
+
+
+def test_a_match_may_have_to_be_longer():
+    (draft,) = SuffixDraftSource(min_match=2).propose([DraftRequest(0, [1, 2, 1], 8)])
+
+    assert draft.token_ids == ()
 
 
 def test_a_draft_says_how_long_the_match_was_and_keeps_it_when_cut():
