@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gateway.classification.intervals import Rate
-from gateway.classification.rows import Row
+from gateway.classification.rows import Row, labels_of
 from gateway.classification.scoring import Probabilities
 from gateway.types import DOMAINS
 
@@ -153,12 +153,6 @@ def evaluate(
         sources=_groups(rows, lambda row: row.family, guard),
         mistakes=tuple(listed),
     )
-
-
-def labels_of(rows: Iterable[Row]) -> Booleans:
-    """Which row belongs to which domain, shape (rows, domains)."""
-    labels = [[domain in row.domains for domain in DOMAINS] for row in rows]
-    return np.array(labels, dtype=np.bool_).reshape(len(labels), len(DOMAINS))
 
 
 def any_of(cells: Booleans) -> Booleans:

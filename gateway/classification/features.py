@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 """Stored in a weights file: raise it whenever one text could give other buckets than before."""
 
 CHARACTER_BUCKETS = 1 << 20
@@ -26,6 +26,7 @@ NUM_BUCKETS = CHARACTER_BUCKETS + WORD_BUCKETS
 _INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 _SPACE = re.compile(r"[\s\x00-\x1f\x7f]+")
 _WORD = re.compile(r"\w+")
+_CAMEL = re.compile(r"(?<=[a-z]{2})(?=[A-Z][a-z])")
 _IDEOGRAPHS = 0x2E80
 """Above it a script packs a word into one or two characters, so pairs count as well."""
 
@@ -39,9 +40,13 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def normalise(text: str) -> str:
-    """Fold case and compatibility forms, drop invisible characters, make every gap one space."""
+    """Fold case and compatibility forms, drop invisible characters, make every gap one space.
+
+    Identifiers are taken apart, so that ``max_daily_dose`` and ``maxDailyDose`` are three words.
+    """
     folded = text if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
-    return _SPACE.sub(" ", folded.casefold()).strip()
+    apart = _CAMEL.sub(" ", folded).replace("_", " ")
+    return _SPACE.sub(" ", apart.casefold()).strip()
 
 
 def windows(text: str, size: int, step: int) -> Iterator[str]:

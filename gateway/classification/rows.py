@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS, ChatRequest, Message
@@ -40,6 +42,10 @@ class Row(msgspec.Struct, frozen=True):
         """The messages, or the text alone when there are none."""
         return tuple(turn.content for turn in self.messages) or (self.text,)
 
+    def roles(self) -> tuple[str, ...]:
+        """Of the texts."""
+        return tuple(turn.role for turn in self.messages) or ("user",)
+
     @property
     def family(self) -> str:
         """The source without its part: ``MMLU`` of ``MMLU:anatomy``. Figures are given by it."""
@@ -50,6 +56,12 @@ class Row(msgspec.Struct, frozen=True):
         turns = self.messages or (Turn(self.text),)
         messages = tuple(Message(turn.role, turn.content) for turn in turns)
         return ChatRequest(model="", messages=messages)
+
+
+def labels_of(rows: Sequence[Row]) -> npt.NDArray[np.bool_]:
+    """Which row belongs to which domain, shape (rows, domains)."""
+    labels = [[domain in row.domains for domain in DOMAINS] for row in rows]
+    return np.array(labels, dtype=np.bool_).reshape(len(labels), len(DOMAINS))
 
 
 class Corpus(msgspec.Struct, frozen=True):

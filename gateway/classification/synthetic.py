@@ -18,8 +18,8 @@ from gateway.types import DOMAINS
 
 SENSITIVE = frozenset(("medical", "legal"))
 _MAX_GUEST = 300
-_MAX_MIXTURE = 1400
-"""Characters; a mixture fits into one window."""
+MAX_MIXTURE = 1400
+"""Characters; a mixture fits into one window of the lexical stage."""
 
 
 class Mixture(msgspec.Struct, frozen=True):
@@ -40,7 +40,9 @@ def noise(mixture: Mixture, seed: int) -> list[Row]:
     return [Row(text=_noise(at, rng), domains=()) for at in range(mixture.noise)]
 
 
-def mixtures(rows: Sequence[Row], mixture: Mixture, seed: int) -> list[Row]:
+def mixtures(
+    rows: Sequence[Row], mixture: Mixture, seed: int, *, max_characters: int = MAX_MIXTURE
+) -> list[Row]:
     """Mixed and long rows, sensitive and not, from which the sensitive domains learn.
 
     The other domains must not: it would blur to them what a request of one domain looks like.
@@ -48,20 +50,23 @@ def mixtures(rows: Sequence[Row], mixture: Mixture, seed: int) -> list[Row]:
     ordinary = [row for row in rows if not SENSITIVE & set(row.domains)]
     sensitive = [row for row in rows if SENSITIVE & set(row.domains) and _is_guest(row)]
     count = int(mixture.inside * len(rows))
-    made = _put_inside(ordinary, sensitive, count, seed)
+    made = _put_inside(ordinary, sensitive, count, seed, max_characters)
     # With the same seed: the same hosts cut at the same places, so that only the guest differs.
-    made += _put_inside(ordinary, [row for row in ordinary if _is_guest(row)], count, seed)
+    guests = [row for row in ordinary if _is_guest(row)]
+    made += _put_inside(ordinary, guests, count, seed, max_characters)
     pools = [[row for row in ordinary if row.domains == (domain,)] for domain in DOMAINS]
     pools = [pool for pool in pools if pool]
     rng = np.random.default_rng(seed)
     for _ in range(int(mixture.alike * len(rows)) if pools else 0):
-        made.append(_string(pools[int(rng.integers(len(pools)))], rng))
+        made.append(_string(pools[int(rng.integers(len(pools)))], rng, max_characters))
     for _ in range(int(mixture.strung * len(rows)) if ordinary else 0):
-        made.append(_string(ordinary, rng))
+        made.append(_string(ordinary, rng, max_characters))
     return made
 
 
-def _put_inside(ordinary: Sequence[Row], guests: Sequence[Row], count: int, seed: int) -> list[Row]:
+def _put_inside(
+    ordinary: Sequence[Row], guests: Sequence[Row], count: int, seed: int, size: int
+) -> list[Row]:
     """Ordinary rows, each with one of ``guests`` inside; hosts and places depend on the seed alone."""
     # Long and short hosts in turn: a sentence in a page, and one sentence beside another.
     hosts = [[row for row in ordinary if _is_guest(row) is short] for short in (False, True)]
@@ -70,7 +75,7 @@ def _put_inside(ordinary: Sequence[Row], guests: Sequence[Row], count: int, seed
         return []
     where, which = np.random.default_rng(seed + 1), np.random.default_rng(seed + 2)
     return [
-        _mixed(_pick(hosts[at % len(hosts)], where), _pick(guests, which), where)
+        _mixed(_pick(hosts[at % len(hosts)], where), _pick(guests, which), where, size)
         for at in range(count)
     ]
 
@@ -83,8 +88,8 @@ def _pick(rows: Sequence[Row], rng: np.random.Generator) -> Row:
     return rows[int(rng.integers(len(rows)))]
 
 
-def _mixed(host: Row, guest: Row, rng: np.random.Generator) -> Row:
-    text = host.text[: _MAX_MIXTURE - _MAX_GUEST]
+def _mixed(host: Row, guest: Row, rng: np.random.Generator, size: int) -> Row:
+    text = host.text[: max(size - len(guest.text), 0)]
     places = [0, *(at for at, character in enumerate(text) if character.isspace()), len(text)]
     cut = places[int(rng.integers(len(places)))]
     return Row(
@@ -93,14 +98,14 @@ def _mixed(host: Row, guest: Row, rng: np.random.Generator) -> Row:
     )
 
 
-def _string(rows: Sequence[Row], rng: np.random.Generator) -> Row:
+def _string(rows: Sequence[Row], rng: np.random.Generator, size: int) -> Row:
     text = ""
     domains: list[str] = []
-    while len(text) < _MAX_MIXTURE:
+    while len(text) < size:
         row = _pick(rows, rng)
-        text += row.text[: _MAX_MIXTURE * 2 // 3] + "\n"
+        text += row.text[: size * 2 // 3] + "\n"
         domains += row.domains
-    return Row(text=text[:_MAX_MIXTURE], domains=tuple(dict.fromkeys(domains)))
+    return Row(text=text[:size], domains=tuple(dict.fromkeys(domains)))
 
 
 def _noise(index: int, rng: np.random.Generator) -> str:

@@ -6,71 +6,72 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.classification import linear, synthetic, training
+from gateway.classification import stacking, synthetic, training
 from gateway.classification.domain import DomainClassifier
 from gateway.classification.evaluation import Report, evaluate
-from gateway.classification.rows import Row, read_rows
+from gateway.classification.rows import Row, labels_of, read_rows
+from gateway.classification.scoring import Probabilities, score_all, score_with
 from gateway.errors import ConfigError
-from gateway.types import DOMAINS, ChatRequest
+from gateway.types import DOMAINS
+from tests.encoders import tiny_encoder
 
 SAMPLE = read_rows([Path("tests/data/domains_sample.jsonl")])
+FEW = training.Options(
+    folds=2,
+    lexical_mixture=synthetic.Mixture(inside=0.2, alike=0.1, strung=0.05, noise=8),
+    head_mixture=synthetic.Mixture(inside=0.2, alike=0.1, strung=0.05, noise=8),
+)
+
+
+def report(probabilities: Probabilities) -> Report:
+    bars = {"medical": 0.10, "legal": 0.10}
+    return evaluate(SAMPLE, probabilities, thresholds=bars, guarded=tuple(bars))
 
 
 @pytest.fixture(scope="module")
-def trained() -> linear.LinearModel:
+def trained() -> training.Trained:
     pytest.importorskip("sklearn")
-    return training.train(SAMPLE)
+    return training.train(SAMPLE, tiny_encoder(), options=FEW)
 
 
-def report(model: linear.LinearModel) -> Report:
-    scores = training._score(model, SAMPLE)
-    return evaluate(
-        SAMPLE,
-        model.probabilities(scores).astype(np.float64),
-        thresholds={"medical": 0.10, "legal": 0.10},
-        guarded=("medical", "legal"),
-    )
-
-
-def test_the_same_rows_give_the_same_bytes(trained: linear.LinearModel) -> None:
-    assert trained.dump() == training.train(SAMPLE).dump()
+def test_the_same_rows_give_the_same_bytes(trained: training.Trained) -> None:
+    assert trained.data == training.train(SAMPLE, tiny_encoder(), options=FEW).data
 
 
 def test_a_trained_model_comes_back_from_its_file(
-    trained: linear.LinearModel, tmp_path: Path
+    trained: training.Trained, tmp_path: Path
 ) -> None:
     path = tmp_path / "weights.npz"
-    path.write_bytes(trained.dump())
+    path.write_bytes(trained.data)
 
-    loaded, _ = linear.load(path)
-
-    windows = ["which painkiller is safe?", "write a function"]
-    assert np.allclose(trained.scores(windows), loaded.scores(windows), atol=0.02)
-    assert DomainClassifier(weights=str(path)).classify(ChatRequest("any", prompt="hi")).signals
+    classifier = DomainClassifier(weights=str(path))
+    assert report(score_all(score_with(classifier), SAMPLE)).top_is_right.share > 0.8
 
 
-def test_a_trained_model_has_learnt_its_rows(trained: linear.LinearModel) -> None:
-    assert report(trained).top_is_right.share > 0.8
+def test_what_is_held_out_was_not_learnt(trained: training.Trained) -> None:
+    assert trained.held_out.shape == (len(SAMPLE), len(DOMAINS))
+    assert report(trained.held_out.astype(np.float64)).top_is_right.share < 0.8
 
 
-def test_progress_counts_up_to_the_last_fit() -> None:
+def test_progress_counts_up_to_the_last_step() -> None:
     pytest.importorskip("sklearn")
     seen: list[tuple[int, int]] = []
 
     training.train(
         SAMPLE,
-        options=training.Options(folds=2),
+        tiny_encoder(),
+        options=FEW,
         progress=lambda done, all_: seen.append((done, all_)),
     )
 
-    assert [(at, 30) for at in range(1, 31)] == seen
+    assert [(at, len(seen)) for at in range(1, len(seen) + 1)] == seen
 
 
 def test_a_domain_with_too_few_rows_is_named() -> None:
     few = [row for row in SAMPLE if "finance" not in row.domains]
 
     with pytest.raises(ConfigError, match=r"at least 5 rows: finance has 0"):
-        training.train(few)
+        training.train(few, tiny_encoder())
 
 
 def test_training_without_scikit_learn_says_what_to_install(
@@ -79,7 +80,7 @@ def test_training_without_scikit_learn_says_what_to_install(
     monkeypatch.setitem(sys.modules, "sklearn", None)
 
     with pytest.raises(ConfigError, match="pip install scikit-learn"):
-        training.train(SAMPLE)
+        training.train(SAMPLE, tiny_encoder())
 
 
 def test_sources_are_kept_together_only_where_every_domain_stays_learnable() -> None:
@@ -88,11 +89,11 @@ def test_sources_are_kept_together_only_where_every_domain_stays_learnable() -> 
         for domain in DOMAINS
         for at in range(6)
     ]
-    labels = np.array([[domain in row.domains for domain in DOMAINS] for row in rows])
+    labels = labels_of(rows)
 
-    by_source = training._folds(rows, labels, 3)
+    by_source = training.folds(rows, labels, 3)
     one_source = [Row(row.text, row.domains, source="only") for row in rows]
-    by_row = training._folds(one_source, labels, 3)
+    by_row = training.folds(one_source, labels, 3)
 
     for at in range(6):
         assert (
@@ -103,18 +104,18 @@ def test_sources_are_kept_together_only_where_every_domain_stays_learnable() -> 
         assert (labels[by_row == fold].sum(axis=0) == 2).all()
 
 
-def test_probabilities_meet_their_operating_points_on_held_out_scores() -> None:
+def test_probabilities_meet_their_operating_points_on_held_out_evidence() -> None:
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
-    positive = np.arange(400) < 100
-    scores = (rng.normal(size=400) + 2.0 * positive).astype(np.float32)
+    labels = np.arange(400)[:, None] % len(DOMAINS) == np.arange(len(DOMAINS))
+    evidence = (rng.normal(size=(400, 5, len(DOMAINS))) + 2.0 * labels[:, None]).astype(np.float32)
 
-    slope, intercept = training._calibrate(
-        scores, positive, training.OperatingPoint(0.10, target_recall=0.95)
-    )
+    stack = stacking.fit(evidence, labels, stacking.OperatingPoints(ban_miss_rate=0.05))
 
-    reached = 1.0 / (1.0 + np.exp(-(slope * scores + intercept))) >= 0.10 - 1e-9
-    assert 0.94 <= reached[positive].mean() <= 0.96
+    reached = 1.0 / (1.0 + np.exp(-stack.logits(evidence))) >= 0.10 - 1e-6
+    assert (stack.weights >= 0.0).all()
+    for column in (0, 1):
+        assert 0.94 <= reached[labels[:, column], column].mean() <= 0.96
 
 
 HOST = Row("print(1)\n" * 60, ("code",))
@@ -156,20 +157,3 @@ def test_noise_belongs_to_no_domain() -> None:
 
     assert [row.domains for row in made] == [()] * 4
     assert made == synthetic.noise(ALL_KINDS, seed=1)
-
-
-def test_calibration_rows_of_their_own_save_the_cross_fitting() -> None:
-    pytest.importorskip("sklearn")
-    seen: list[int] = []
-
-    model = training.train(SAMPLE, calibration=SAMPLE, progress=lambda done, _: seen.append(done))
-
-    assert seen == list(range(1, 11))
-    assert report(model).domains[0].recall.share >= 0.85
-
-
-def test_calibration_rows_that_lack_a_domain_are_refused() -> None:
-    few = [row for row in SAMPLE if "legal" not in row.domains]
-
-    with pytest.raises(ConfigError, match=r"calibration data: .*legal has 0"):
-        training.train(SAMPLE, calibration=few)

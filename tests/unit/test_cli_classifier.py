@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from gateway.audit.record import DecisionRecord, Feedback
 from gateway.audit.store import DecisionStore
+from gateway.classification import synthetic, training, weights
 from gateway.classification.card import read_evaluation
 from gateway.classification.contract import read_contract
 from gateway.classification.domain import DomainClassifier
@@ -20,6 +21,7 @@ from gateway.classification.rows import read_rows
 from gateway.cli import main
 from gateway.routing.policy import load
 from gateway.types import DOMAINS, Signal, Signals
+from tests.encoders import tiny_encoder
 from tests.records import decision_record
 
 SAMPLE = "tests/data/domains_sample.jsonl"
@@ -45,19 +47,36 @@ def held_out(tmp_path: Path) -> str:
 # ---- train and evaluate ---------------------------------------------------------------------------
 
 
-def test_training_writes_weights_that_evaluate_and_classify_can_use(tmp_path: Path) -> None:
+def test_training_writes_weights_that_evaluate_and_classify_can_use(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("sklearn")
-    out = tmp_path / "weights.npz"
+    few = synthetic.Mixture(inside=0.2, alike=0.1, strung=0.05, noise=8)
+    options = training.Options(folds=2, lexical_mixture=few, head_mixture=few)
+    monkeypatch.setattr(training, "Options", lambda: options)
+    encoder = tmp_path_factory.mktemp("encoder") / "encoder.npz"
+    encoder.write_bytes(weights.dump_encoder(tiny_encoder()))
+    out, held_out = tmp_path / "weights.npz", tmp_path / "held_out.npy"
+    files = ("--encoder", str(encoder), "--out", str(out), "--held-out", str(held_out))
+    measure = ("evaluate", SAMPLE, "--weights", str(out), "--trained-on", SAMPLE, "--json")
 
-    trained = run("train", SAMPLE, "--out", str(out), "--json")
-    evaluated = run("evaluate", SAMPLE, "--weights", str(out), "--trained-on", SAMPLE, "--json")
+    trained = run("train", SAMPLE, *files, "--json")
+    flattered = run(*measure)
+    evaluated = run(*measure, "--probabilities", str(held_out))
     classified = CliRunner().invoke(main, ["classify", "hello", "--weights", str(out), "--json"])
 
-    assert trained.exit_code == evaluated.exit_code == classified.exit_code == 0
+    results = (trained, flattered, evaluated, classified)
+    assert [result.exit_code for result in results] == [0, 0, 0, 0]
     evaluation = json.loads(trained.stdout)
+    assert evaluation["held_out"]
     assert evaluation == json.loads(evaluated.stdout)
+    right = [
+        json.loads(one.stdout)["report"]["top_is_right"]["share"] for one in (trained, flattered)
+    ]
+    assert right[0] < right[1]
     assert [one["domain"] for one in evaluation["report"]["domains"]] == list(DOMAINS)
-    assert [path.name for path in tmp_path.iterdir()] == ["weights.npz"], "nothing half-written"
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"weights.npz", "held_out.npy"}, "nothing half-written"
     assert json.loads(classified.stdout)["classifiers"]["domain"] in trained.stderr
     assert evaluation["classifier_hash"] in trained.stderr
 

@@ -11,6 +11,7 @@ import click
 from gateway.cli.classifier.calibrate import calibrate
 from gateway.cli.classifier.card import card
 from gateway.cli.classifier.drift import drift
+from gateway.cli.classifier.encoder import encoder
 from gateway.cli.classifier.evaluate import evaluate
 from gateway.cli.classifier.train import train
 from gateway.cli.classifier.train_probe import train_probe
@@ -21,5 +22,5 @@ def classifier() -> None:
     """Train and measure the domain classifier, and hold its bans to a contract."""
 
 
-for command in (train, train_probe, evaluate, calibrate, drift, card):
+for command in (train, encoder, train_probe, evaluate, calibrate, drift, card):
     classifier.add_command(command)

@@ -12,9 +12,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from gateway.classification.contract import Contract
-from gateway.classification.evaluation import labels_of
 from gateway.classification.promise import Labelled, Target, choose, promise
-from gateway.classification.rows import corpora, read_rows
+from gateway.classification.rows import corpora, labels_of, read_rows
 from gateway.cli.classifier.logged import Window, log_options, read_labelled
 from gateway.cli.classifier.measured import (
     build,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import click
+import numpy as np
 
-from gateway.classification import training
+from gateway.classification import training, weights
+from gateway.classification.domain import SHIPPED_WEIGHTS
 from gateway.classification.rows import read_rows
-from gateway.cli.classifier.measured import evaluation_of, measure, policy_of
+from gateway.cli.classifier.measured import Measured, evaluation_of, policy_of
 from gateway.cli.classifier.tables import show
 from gateway.cli.files import refuse_missing_folder, replace
 from gateway.cli.progress import count_progress
@@ -20,32 +23,40 @@ from gateway.cli.progress import count_progress
     "--out", required=True, type=click.Path(path_type=Path), help="The weights file to write."
 )
 @click.option(
-    "--calibrate",
+    "--encoder",
     type=click.Path(path_type=Path),
-    help="Rows of other sources that scores are made probabilities with; default: cross-fitting.",
+    default=SHIPPED_WEIGHTS,
+    help="The file whose encoder is used; default: the weights shipped. See `classifier encoder`.",
 )
 @click.option(
-    "--dev",
+    "--held-out",
     type=click.Path(path_type=Path),
-    help="Rows to measure on; without it, the training rows, which flatters.",
+    help="Also write every row's probabilities by stages that have not seen its source (.npy).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the evaluation as JSON.")
 def train(
-    data: tuple[Path, ...], out: Path, calibrate: Path | None, dev: Path | None, as_json: bool
+    data: tuple[Path, ...], out: Path, encoder: Path, held_out: Path | None, as_json: bool
 ) -> None:
     """Train on DATA (JSON lines with `text` and `domains`) and write the weights.
 
-    The same rows give the same file. Needs scikit-learn.
+    The same rows give the same file. The evaluation is about rows whose sources the scoring stages
+    had not seen. Needs scikit-learn and torch.
     """
-    refuse_missing_folder(out)
+    for path in (out, held_out):
+        if path is not None:
+            refuse_missing_folder(path)
     rows = read_rows(data)
-    calibration = read_rows([calibrate]) if calibrate is not None else ()
-    measured_on = read_rows([dev]) if dev is not None else rows
+    arrays = weights.load_encoder(encoder)
     with count_progress("training") as progress:
-        model = training.train(rows, calibration=calibration, progress=progress)
-    replace(out, model.dump())
-    # Measured as it was written: rounding included.
-    measured = measure(measured_on, "domain", out)
-    show(evaluation_of(measured_on, measured, policy_of(None), training=rows), as_json)
+        trained = training.train(rows, arrays, progress=progress)
+    replace(out, trained.data)
+    if held_out is not None:
+        buffer = io.BytesIO()
+        np.save(buffer, trained.held_out)
+        replace(held_out, buffer.getvalue())
+    _, content_hash = weights.load(out)
+    probabilities = trained.held_out.astype(np.float64)
+    measured = Measured("domain", content_hash, probabilities, held_out=True)
+    show(evaluation_of(rows, measured, policy_of(None), training=rows), as_json)
     size = out.stat().st_size / 1e6
-    click.echo(f"Wrote {out}, {size:.1f} MB, SHA-256 {measured.content_hash}", err=True)
+    click.echo(f"Wrote {out}, {size:.1f} MB, SHA-256 {content_hash}", err=True)

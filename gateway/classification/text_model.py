@@ -1,0 +1,101 @@
+"""The text model: two stages' evidence about a conversation, weighed into a probability for each domain.
+
+Reads every text as it stands and, where words are disguised or encoded, a second time without that.
+Knows nothing of requests, policies or thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gateway.classification import features
+from gateway.classification.stages import Conversation, Floats, Stage
+from gateway.classification.views import second_reading
+from gateway.types import DOMAINS
+
+BAN_DOMAINS = ("medical", "legal")
+"""Judged by the most suspicious window and reading; the others by the typical window as it stands."""
+
+_IS_BAN = np.isin(DOMAINS, BAN_DOMAINS)
+_MAX_LOGIT = 30.0
+
+
+class Stack(msgspec.Struct, frozen=True):
+    """Logit of a domain = its evidence times its weights, plus its bias."""
+
+    weights: Floats
+    """Shape (kinds of evidence of all stages, domains)."""
+    bias: Floats
+    """Shape (domains,)."""
+
+    def logits(self, evidence: Floats) -> Floats:
+        """Of evidence of shape (…, kinds, domains), shape (…, domains)."""
+        logits: Floats = (evidence * self.weights).sum(axis=-2) + self.bias
+        return logits
+
+
+class TextModel:
+    """Independent, calibrated probabilities of the ten domains. Safe to use from several threads."""
+
+    def __init__(self, stages: Sequence[Stage], stack: Stack) -> None:
+        self.stages = tuple(stages)
+        self.stack = stack
+
+    def probabilities(
+        self, texts: Sequence[str], roles: Sequence[str], *, max_characters: int | None = None
+    ) -> tuple[Floats, int, int]:
+        """Of the messages of a conversation: probabilities of shape (domains,), characters read, and of all.
+
+        Characters are those of normalised text; all of ``max_characters`` are read, and no more. Without
+        any text every probability is 0.0.
+        """
+        normal = [features.normalise(text) for text in texts]
+        read = _cut(normal, max_characters)
+        logits = self._logits(read, roles)
+        if logits is None:
+            return np.zeros(len(DOMAINS), dtype=np.float32), 0, 0
+        hidden = self._logits(_cut(_second(texts, max_characters), max_characters), roles)
+        if hidden is not None:
+            logits = np.where(_IS_BAN, np.maximum(logits, hidden), logits)
+        bounded = np.clip(logits, -_MAX_LOGIT, _MAX_LOGIT)
+        probabilities: Floats = (1.0 / (1.0 + np.exp(-bounded))).astype(np.float32)
+        return probabilities, sum(map(len, read)), sum(map(len, normal))
+
+    def evidence(self, texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
+        """Of normalised texts: all stages' evidence, shape (kinds, domains); None without any text."""
+        conversation = conversation_of(texts, roles)
+        if conversation is None:
+            return None
+        return np.concatenate([stage.evidence(conversation) for stage in self.stages])
+
+    def _logits(self, texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
+        evidence = self.evidence(texts, roles)
+        return None if evidence is None else self.stack.logits(evidence)
+
+
+def conversation_of(texts: Sequence[str], roles: Sequence[str]) -> Conversation | None:
+    """The texts that are not empty, and which of them asks; None when all are."""
+    filled = [index for index, text in enumerate(texts) if text]
+    if not filled:
+        return None
+    turns = [at for at, index in enumerate(filled) if index < len(roles) and roles[index] == "user"]
+    asks = turns[-1] if turns else len(filled) - 1
+    return Conversation(tuple(texts[index] for index in filled), asks)
+
+
+def _second(texts: Sequence[str], limit: int | None) -> list[str]:
+    # Normalising never makes a text much longer, so this many characters hold all that is read.
+    return [features.normalise(second_reading(text[:limit])) for text in texts]
+
+
+def _cut(texts: Sequence[str], limit: int | None) -> list[str]:
+    if limit is None:
+        return list(texts)
+    kept = []
+    for text in texts:
+        kept.append(text[:limit])
+        limit -= min(limit, len(text))
+    return kept
