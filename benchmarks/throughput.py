@@ -44,9 +44,9 @@ def measure_throughput(
     found: list[Throughput] = []
     expected: dict[float, list[list[int]]] = {}
     try:
+        tasks_at = {each: _tasks(loaded, prompts, each, max_tokens) for each in temperatures}
         for number in range(rounds):
-            for temperature in temperatures:
-                tasks = _tasks(loaded, prompts, temperature, max_tokens)
+            for temperature, tasks in tasks_at.items():
                 for at, width in enumerate(concurrency):
                     # Standard mode is first where there is nothing yet to hold the others to.
                     shift = (number + at) % len(modes)

@@ -170,7 +170,9 @@ class _Reading:
 
     def _one_of(self, branches: object, at: str, depth: int) -> dict[str, Any]:
         read = self._list(branches, at, depth)
-        seen = [self._followed(branch, at) for branch in branches]  # type: ignore[attr-defined]
+        followed = [self._followed(branch, at) for branch in branches]  # type: ignore[attr-defined]
+        # Worked out once for each: there are as many pairs as the square of the schemas.
+        seen = [(_plain_types(schema), _constants(schema)) for schema in followed]
         if not all(_disjoint(a, b) for i, a in enumerate(seen) for b in seen[:i]):
             _unsupported("oneOf", at, "where its schemas may overlap; use anyOf")
         return {"anyOf": read}
@@ -315,32 +317,39 @@ def _counts(core: Schema, low: str, high: str, limit: int, at: str) -> None:
         raise GrammarError(f"has a {low} above its {high} at {at}")
 
 
-def _disjoint(a: Schema, b: Schema) -> bool:
+_Told = tuple[frozenset[str] | None, dict[str, frozenset[str]]]
+"""What a schema tells of its values: `_plain_types` and `_constants`."""
+
+
+def _disjoint(a: _Told, b: _Told) -> bool:
     """Whether it is plain that no value fits both: by type, or by a required property's constant."""
-    if "type" in a and "type" in b:
-        one, other = (
-            {"number" if name == "integer" else name for name in _types(s["type"], "oneOf")}
-            for s in (a, b)
-        )
-        if not one & other:
-            return True
-    values = [_constants(schema) for schema in (a, b)]
+    (types, values), (other_types, other_values) = a, b
+    if types is not None and other_types is not None and types.isdisjoint(other_types):
+        return True
     return any(
-        name in values[1] and not set(texts) & set(values[1][name])
-        for name, texts in values[0].items()
+        name in other_values and texts.isdisjoint(other_values[name])
+        for name, texts in values.items()
     )
 
 
-def _constants(schema: Schema) -> dict[str, list[str]]:
+def _plain_types(schema: Schema) -> frozenset[str] | None:
+    """The types of its values, whole numbers being numbers; None where they are not said."""
+    if "type" not in schema:
+        return None
+    names = _types(schema["type"], "oneOf")
+    return frozenset("number" if name == "integer" else name for name in names)
+
+
+def _constants(schema: Schema) -> dict[str, frozenset[str]]:
     """The values of required properties that have only some; none where not all is an object."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, frozenset[str]] = {}
     if schema.get("type") not in ("object", ["object"]):
         return found
     for name in schema.get("required", []):
         prop = schema.get("properties", {}).get(name, {})
         if isinstance(prop, dict) and ("const" in prop or "enum" in prop):
             values = [prop["const"]] if "const" in prop else prop["enum"]
-            found[name] = [_canonical(value) for value in values]
+            found[name] = frozenset(map(_canonical, values))
     return found
 
 

@@ -80,6 +80,7 @@ def load(
     source = fetch(spec, cache_dir=cache_dir, progress=progress)
     chosen = _dtype(dtype, target)
     model, tokenizer = _read(source, chosen, num_layers)
+    mark = fingerprint(source, chosen)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
     weights = weights_hash(model)
@@ -88,7 +89,7 @@ def load(
         vocab_size=wrapped.vocab_size,
         num_slots=num_slots,
         max_length=min(max_length, context),
-        choose=_kernel_choice(source, chosen, cache_dir),
+        choose=_kernel_choice(mark, cache_dir),
     )
     created = int(Path(source).stat().st_mtime) if Path(source).is_dir() else 0
     return LoadedModel(
@@ -96,7 +97,7 @@ def load(
         model=adapted,
         tokenizer=wrapped,
         created=created,
-        fingerprint=fingerprint(source, chosen)
+        fingerprint=mark
         + (f"-first{num_layers}" if num_layers is not None else "")
         + (f"-{adapted.arithmetic}" if isinstance(adapted, OwnArithmetic) else ""),
         dtype=str(chosen).removeprefix("torch."),
@@ -231,9 +232,7 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     return _DTYPES[dtype]
 
 
-def _kernel_choice(
-    source: str, dtype: torch.dtype, cache_dir: Path | None
-) -> Callable[[Sequence[Linear]], KernelTable]:
+def _kernel_choice(mark: str, cache_dir: Path | None) -> Callable[[Sequence[Linear]], KernelTable]:
     """Kept, because another choice sums in another order: a restart should not change last bits."""
 
     def choose(layers: Sequence[Linear]) -> KernelTable:
@@ -241,7 +240,7 @@ def _kernel_choice(
             return KernelTable()
         key = {
             "machine": machine(),
-            "model": fingerprint(source, dtype),
+            "model": mark,
             "threads": str(torch.get_num_threads()),
             "candidates": " ".join(Kernel),
         }

@@ -229,16 +229,12 @@ async def _open_log(audit: AuditConfig, log: Log) -> DecisionStore:
     keys = keyring(signing_secrets(audit))
     if not keys:
         log.warning("log_not_signed", hint=f"set {SIGNING_VARIABLE}, or audit.keys")
-    days, megabytes = audit.retention.days, audit.retention.max_mb
     return await DecisionStore.open(
         audit.url,
         keys=keys,
         anchor=None if audit.anchor is None else Anchor(audit.anchor),
         pace=Pace(audit.checkpoint_rows, audit.checkpoint_seconds),
-        limits=Limits(
-            seconds=None if days is None else days * 86400,
-            size=None if megabytes is None else int(megabytes * 1_000_000),
-        ),
+        limits=Limits.of(audit.retention.days, audit.retention.max_mb),
         log=log,
     )
 

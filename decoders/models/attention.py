@@ -62,17 +62,30 @@ class Plan:
         packed = [rows[i] for i in order]
         self.token_ids = self._tensor([token_id for row in packed for token_id in row.token_ids])
         """[n], the packed batch."""
-        self.positions = self._tensor([at for row in packed for at in _positions(row)])
+        positions = [_positions(row) for row in packed]
+        self.positions = self._tensor([at for own in positions for at in own])
         """[n], each token's position in its sequence."""
         self.logit_places = self._tensor(_logit_places(rows, order))
         """Where the wanted logits stand in the packed batch, in the order of ``rows``."""
         self.places = self._tensor(
-            [row.slot * cache.max_length + at for row in packed for at in _positions(row)]
+            [
+                row.slot * cache.max_length + at
+                for row, own in zip(packed, positions, strict=True)
+                for at in own
+            ]
         )
         """[n], slot × max_length + position of each token."""
+        # Decoding rows together; each longer row by itself, since padding to it would be waste.
         decoding = [row for row in packed if not _is_prefill(row)]
-        self._decoding = DecodingTokens(decoding, code) if code is not None and decoding else None
-        self._groups = self._grouped(packed)
+        bundles = [[row] for row in packed[len(decoding) :]]
+        self._decoding: DecodingTokens | None = None
+        first_token = 0
+        if decoding and code is not None:
+            self._decoding = DecodingTokens(decoding, code)
+            first_token = self._decoding.num_tokens
+        elif decoding:
+            bundles.insert(0, decoding)
+        self._groups = self._grouped(bundles, first_token)
 
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None
@@ -112,13 +125,7 @@ class Plan:
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
-    def _grouped(self, packed: Sequence[Row]) -> list[_Group]:
-        """Decoding rows together; each longer row by itself, since padding to it would be waste."""
-        decoding = [row for row in packed if not _is_prefill(row)]
-        bundles = [[row] for row in packed[len(decoding) :]]
-        first_token = 0 if self._decoding is None else self._decoding.num_tokens
-        if decoding and self._decoding is None:
-            bundles.insert(0, decoding)
+    def _grouped(self, bundles: Sequence[Sequence[Row]], first_token: int) -> list[_Group]:
         groups: list[_Group] = []
         for bundle in bundles:
             groups.append(self._group(bundle, first_token))

@@ -73,8 +73,10 @@ def _fastest_kernels(weights: Sequence[Tensor], samples: list[Sequence[float]]) 
     layouts: dict[Kernel, Sequence[Layout]] = {}
     # Where panels can be had, oneDNN's layout never was the faster one, and would be a third copy.
     for kernel in (Kernel.PLAIN, Kernel.TURNED, Kernel.PANELS, Kernel.PACKED):
+        if kernel is Kernel.PACKED and Kernel.PANELS in layouts:
+            continue
         laid = [found for w in weights if (found := lay_out(kernel, w)) is not None]
-        if len(laid) == len(weights) and not (kernel is Kernel.PACKED and Kernel.PANELS in layouts):
+        if len(laid) == len(weights):
             layouts[kernel] = laid
     kernels = []
     for size in range(NUM_SIZES):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from gateway.audit import postgresql, sqlite
+from gateway.audit import sqlite
 from gateway.audit.place import EXAMPLE, EXAMPLE_SERVER, Place, reason, trouble, wrong
 from gateway.audit.schema import LOGGED, REVISION
 
@@ -29,6 +29,9 @@ def locate(url: str) -> Place:
     if parsed.drivername in _SQLITE and not parsed.host:
         return sqlite.locate(parsed)
     if parsed.drivername in _POSTGRESQL:
+        # Its driver takes longer to import than a file needs to be opened.
+        from gateway.audit import postgresql
+
         return postgresql.locate(parsed)
     shown = parsed.render_as_string(hide_password=True)
     raise wrong(f"cannot keep the decision log in {shown!r}", hint)
@@ -91,5 +94,7 @@ def _revision(connection: sa.Connection) -> str | None:
 def renumber(connection: sa.Connection) -> None:
     """Let the database number new rows from where rows that brought their numbers ended."""
     if connection.dialect.name == "postgresql":
+        from gateway.audit import postgresql
+
         tables = [logged.table for logged in LOGGED.values()]
         postgresql.renumber(connection, tables)

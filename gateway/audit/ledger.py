@@ -16,6 +16,7 @@ from gateway.audit import heads
 from gateway.audit.anchor import Anchor, Anchored
 from gateway.audit.chain import Chain, Head, Link
 from gateway.audit.keys import Key, Keyring
+from gateway.audit.place import reason
 from gateway.audit.schema import LOGGED, Row, chain, seals
 from gateway.audit.seals import Checkpoint, Closing, Opening, handover, kind_of, seal_row, text_of
 from gateway.log import Log
@@ -114,7 +115,7 @@ class Ledger:
             self._anchor.append(lines)
         except OSError as error:
             # The next seal says as much of the chain as these would have.
-            self._log.error("anchor_not_written", error=error.strerror or str(error))
+            self._log.error("anchor_not_written", error=reason(error))
 
     def _seal(self, kind: type[Checkpoint] | type[Closing]) -> Row:
         def say(_: sa.Connection) -> Mapping[str, Any] | None:

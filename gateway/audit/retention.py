@@ -32,6 +32,14 @@ class Limits(NamedTuple):
     size: int | None = None
     """Bytes of records, without indexes; the oldest beyond it are dropped."""
 
+    @classmethod
+    def of(cls, days: float | None, megabytes: float | None) -> Limits:
+        """From what people count in; a megabyte has a million bytes."""
+        return cls(
+            None if days is None else days * 86400,
+            None if megabytes is None else int(megabytes * 1_000_000),
+        )
+
     def __bool__(self) -> bool:
         return self.seconds is not None or self.size is not None
 

@@ -82,18 +82,17 @@ class Walk:
 
     def _meet(self, held: Held, ahead: Sequence[Held]) -> None:
         link = held.link
-        following = [other.link for other in ahead if other.link.writer == link.writer]
         chain = self.chains.get(link.writer) or self._begin(link)
         self._count(link, chain)
         if link.position < chain.expected:
             self._repeated(link, chain)
         elif link.position > chain.expected and any(
-            other.position == chain.expected for other in following
+            other.position == chain.expected for other in _following(link, ahead)
         ):
             self._fault(FaultKind.REORDERED, link, f"it comes before link {chain.expected}")
             chain.early[link.position] = held
         else:
-            self._in_turn(held, chain, following)
+            self._in_turn(held, chain, ahead)
             while (early := chain.early.pop(chain.expected, None)) is not None:
                 chain.move(early.link)
 
@@ -131,13 +130,13 @@ class Walk:
         else:
             self._fault(FaultKind.INSERTED, link, "another link has this position")
 
-    def _in_turn(self, held: Held, chain: Progress, following: Sequence[Link]) -> None:
+    def _in_turn(self, held: Held, chain: Progress, ahead: Sequence[Held]) -> None:
         link = held.link
         if link.position > chain.expected:
             gone = f"links {chain.expected} to {link.position - 1} before it are gone"
             self._fault(FaultKind.REMOVED, link, gone)
             chain.expected, chain.previous = link.position, None
-        is_good = self._check_code(link, chain, following)
+        is_good = self._check_code(link, chain, ahead)
         if is_good and chain.is_closed:
             self._fault(FaultKind.INSERTED, link, "its writer had closed the chain before")
             is_good = False
@@ -154,7 +153,7 @@ class Walk:
             self._fault(FaultKind.FORKED, link, detail)
         chain.move(link)
 
-    def _check_code(self, link: Link, chain: Progress, following: Sequence[Link]) -> bool:
+    def _check_code(self, link: Link, chain: Progress, ahead: Sequence[Held]) -> bool:
         key = self._keys.get(link.key_id)
         if key is None:
             self._unknown_key(link)
@@ -165,6 +164,7 @@ class Walk:
             chain.verified += 1
             self.proved.add(link.key_id)
             return True
+        following = _following(link, ahead)
         kind, detail = self._what_happened(link, chain.previous, following)
         if kind is None:
             if not chain.verified and not self._any_right(link, following):
@@ -249,3 +249,8 @@ class Walk:
             record=link.record,
             recorded_at=link.recorded_at,
         )
+
+
+def _following(link: Link, ahead: Sequence[Held]) -> Sequence[Link]:
+    """The next links of the same chain, as far as one looks ahead."""
+    return [other.link for other in ahead if other.link.writer == link.writer]

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gateway.classification.evaluation import Report
+from gateway.classification.json_file import read_json
 from gateway.classification.rows import Corpus
-from gateway.errors import ConfigError, Problem
 
 SHIPPED_EVALUATION = Path(__file__).parent / "weights" / "evaluation.json"
 
@@ -36,10 +36,4 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def read_evaluation(path: Path) -> Evaluation:
     """The evaluation in a file that ``draftgate classifier evaluate --json`` wrote. Raises ConfigError."""
     hint = "write it with: draftgate classifier evaluate ROWS --json > FILE"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Evaluation)
-    except OSError as error:
-        problem = Problem(f"cannot read: {error.strerror}", path=path, hint=hint)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = Problem(f"not an evaluation: {error}", path=path, hint=hint)
-    raise ConfigError([problem])
+    return read_json(path, Evaluation, what="an evaluation", hint=hint)

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from gateway.classification.intervals import Rate
+from gateway.classification.json_file import read_json
 from gateway.classification.rows import Corpus
 from gateway.classification.scoring import Probabilities
-from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS
 
 SHIPPED_CONTRACT = Path(__file__).parent / "weights" / "contract.json"
@@ -133,10 +133,4 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 def read_contract(path: Path) -> Contract:
     """The contract in a file. Raises ConfigError naming the file and the fix."""
     hint = "write it with: draftgate classifier calibrate ROWS --out FILE"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Contract)
-    except OSError as error:
-        problem = Problem(f"cannot read: {error.strerror}", path=path, hint=hint)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = Problem(f"not a contract: {error}", path=path, hint=hint)
-    raise ConfigError([problem])
+    return read_json(path, Contract, what="a contract", hint=hint)

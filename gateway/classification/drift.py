@@ -108,8 +108,8 @@ def _domain(
 ) -> DomainDrift:
     at = DOMAINS.index(one.domain)
     reached, positive = labelled.probabilities[:, at] >= one.threshold, labelled.labels[:, at]
-    recall = Rate.of(int((reached & positive).sum()), int(positive.sum()))
-    false_bans = Rate.of(int((reached & others).sum()), int(others.sum()))
+    recall = Rate.among(reached, positive)
+    false_bans = Rate.among(reached, others)
     found: list[tuple[Level, str]] = []
     index = distance = bound = None
     if len(scores) < MIN_REQUESTS:

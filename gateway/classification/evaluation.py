@@ -170,11 +170,11 @@ class _Guarded:
 
     def recall(self, at: Booleans) -> Rate:
         belongs, banned = self._belongs[at], self._banned[at]
-        return Rate.of(int((belongs & banned).sum()), int(belongs.sum()))
+        return Rate.among(banned, belongs)
 
     def false_bans(self, at: Booleans) -> Rate:
         belongs, banned = self._belongs[at], self._banned[at]
-        return Rate.of(int((~belongs & banned).sum()), int((~belongs).sum()))
+        return Rate.among(banned, ~belongs)
 
 
 def _domain(
@@ -188,9 +188,9 @@ def _domain(
         rows=int(positive.sum()),
         threshold=threshold,
         banned=bar is not None,
-        recall=Rate.of(int((called & positive).sum()), int(positive.sum())),
-        precision=Rate.of(int((called & positive).sum()), int(called.sum())),
-        false_alarms=Rate.of(int((called & ~positive).sum()), int((~positive).sum())),
+        recall=Rate.among(called, positive),
+        precision=Rate.among(positive, called),
+        false_alarms=Rate.among(called, ~positive),
         f1=_f1(probability >= HALF, positive),
         average_precision=average_precision(probability, positive),
         calibration_error=sum(

@@ -15,7 +15,7 @@ from gateway.classification import features
 from gateway.classification.disguise import disguised
 from gateway.classification.encoder import LONG, SHORT, Encoder, Floats, pooled, windows
 from gateway.classification.rows import Row, labels_of
-from gateway.classification.synthetic import SENSITIVE, Mixture, mixtures, noise
+from gateway.classification.synthetic import IS_SENSITIVE, SENSITIVE, Mixture, mixtures, noise
 from gateway.classification.weights import Arrays
 from gateway.types import DOMAINS
 
@@ -23,7 +23,6 @@ HIDDEN = 192
 EPOCHS = 14
 MAX_MIXTURE = 520
 """Characters: a mixture fits into one long window, so that its domains are the window's."""
-_IS_SENSITIVE = np.array([domain in SENSITIVE for domain in DOMAINS])
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -94,7 +93,7 @@ def _windows(
     vote = 1.0 / np.sqrt(np.bincount(owners, minlength=len(rows))[owners])
     weight = np.repeat(vote[:, None], len(DOMAINS), axis=1)
     if not for_all:
-        weight[:, ~_IS_SENSITIVE] = 0.0
+        weight[:, ~IS_SENSITIVE] = 0.0
     return Samples(seen, labels_of(rows)[owners], weight.astype(np.float32))
 
 

@@ -29,6 +29,11 @@ class Rate(msgspec.Struct, frozen=True):
         """The rate of ``hits`` among ``rows``."""
         return cls(hits, rows, hits / rows if rows else 0.0, *wilson(hits, rows))
 
+    @classmethod
+    def among(cls, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.bool_]) -> Self:
+        """The rate of what is ``hit`` among ``rows``; both of shape (all rows,)."""
+        return cls.of(int((hit & rows).sum()), int(rows.sum()))
+
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
     """The Wilson 95 % interval of a share; (0, 1) when nothing was counted."""

@@ -14,14 +14,13 @@ import numpy.typing as npt
 
 from gateway.classification import features, linear
 from gateway.classification.rows import Row, labels_of
-from gateway.classification.synthetic import SENSITIVE, Mixture, mixtures, noise
+from gateway.classification.synthetic import IS_SENSITIVE, Mixture, mixtures, noise
 from gateway.types import DOMAINS
 
 MIN_TEXTS = 6
 """An n-gram counts when at least so many windows have it."""
 INVERSE_REGULARISATION = 10.0
 TOLERANCE = 0.03
-_IS_SENSITIVE = np.array([domain in SENSITIVE for domain in DOMAINS])
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -70,7 +69,7 @@ def fit(
     weights = np.empty((len(vocabulary.kept), len(DOMAINS)), dtype=np.float32)
     bias = np.empty(len(DOMAINS), dtype=np.float32)
     plain = matrix[~mixed]
-    for column, sensitive in enumerate(_IS_SENSITIVE):
+    for column, sensitive in enumerate(IS_SENSITIVE):
         used = np.ones(len(mixed), dtype=np.bool_) if sensitive else ~mixed
         fitted = LogisticRegression(
             C=INVERSE_REGULARISATION,

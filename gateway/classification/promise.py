@@ -103,7 +103,7 @@ def promise(
         confidence=target.confidence,
         rows=len(rows.probabilities),
         sources=rows.corpora,
-        false_bans=_rate(any_of(reached), others),
+        false_bans=Rate.among(any_of(reached), others),
         domains=tuple(
             _domain(rows, domain, at, bars[domain], others, target)
             for domain, at in zip(bars, columns, strict=True)
@@ -115,14 +115,14 @@ def _domain(
     rows: Labelled, domain: str, at: int, bar: float, others: Booleans, target: Target
 ) -> DomainContract:
     positive, reached = rows.labels[:, at], rows.probabilities[:, at] >= bar
-    recall = _rate(reached, positive)
+    recall = Rate.among(reached, positive)
     source, worst = _worst_source(rows.sources, reached, positive)
     return DomainContract(
         domain=domain,
         threshold=bar,
         recall=recall,
         miss_bound=upper_bound(recall.rows - recall.hits, recall.rows, target.confidence),
-        false_bans=_rate(reached, others),
+        false_bans=Rate.among(reached, others),
         worst_source=source,
         worst_recall=worst,
         scores=Scores.of(rows.probabilities[:, at]),
@@ -133,16 +133,14 @@ def _worst_source(
     sources: Sequence[str], reached: Booleans, positive: Booleans
 ) -> tuple[str, Rate | None]:
     names = np.array(sources, dtype=object)
-    found = [(_rate(reached, positive & (names == name)), name) for name in sorted(set(sources))]
+    found = [
+        (Rate.among(reached, positive & (names == name)), name) for name in sorted(set(sources))
+    ]
     large = [(rate, name) for rate, name in found if rate.rows >= MIN_SOURCE_ROWS]
     if len(large) < 2:
         return "", None
     rate, name = min(large, key=lambda one: one[0].share)
     return name, rate
-
-
-def _rate(hit: Booleans, among: Booleans) -> Rate:
-    return Rate.of(int((hit & among).sum()), int(among.sum()))
 
 
 def _round_down(score: float) -> float:

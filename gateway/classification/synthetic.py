@@ -17,6 +17,8 @@ from gateway.classification.rows import Row
 from gateway.types import DOMAINS
 
 SENSITIVE = frozenset(("medical", "legal"))
+IS_SENSITIVE = np.array([domain in SENSITIVE for domain in DOMAINS])
+"""Shape (domains,)."""
 _MAX_GUEST = 300
 MAX_MIXTURE = 1400
 """Characters; a mixture fits into one window of the lexical stage."""

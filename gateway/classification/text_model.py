@@ -60,20 +60,26 @@ class TextModel:
         hidden = self._logits(_cut(_second(texts, max_characters), max_characters), roles)
         if hidden is not None:
             logits = np.where(_IS_BAN, np.maximum(logits, hidden), logits)
-        bounded = np.clip(logits, -_MAX_LOGIT, _MAX_LOGIT)
-        probabilities: Floats = (1.0 / (1.0 + np.exp(-bounded))).astype(np.float32)
-        return probabilities, sum(map(len, read)), sum(map(len, normal))
-
-    def evidence(self, texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
-        """Of normalised texts: all stages' evidence, shape (kinds, domains); None without any text."""
-        conversation = conversation_of(texts, roles)
-        if conversation is None:
-            return None
-        return np.concatenate([stage.evidence(conversation) for stage in self.stages])
+        return logistic(logits), sum(map(len, read)), sum(map(len, normal))
 
     def _logits(self, texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
-        evidence = self.evidence(texts, roles)
-        return None if evidence is None else self.stack.logits(evidence)
+        found = evidence(self.stages, texts, roles)
+        return None if found is None else self.stack.logits(found)
+
+
+def evidence(stages: Sequence[Stage], texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
+    """Of normalised texts: the evidence of all stages, shape (kinds, domains); None without any text."""
+    conversation = conversation_of(texts, roles)
+    if conversation is None:
+        return None
+    return np.concatenate([stage.evidence(conversation) for stage in stages])
+
+
+def logistic(logits: Floats) -> Floats:
+    """Probabilities of the same shape."""
+    bounded = np.clip(logits, -_MAX_LOGIT, _MAX_LOGIT)
+    probabilities: Floats = (1.0 / (1.0 + np.exp(-bounded))).astype(np.float32)
+    return probabilities
 
 
 def conversation_of(texts: Sequence[str], roles: Sequence[str]) -> Conversation | None:

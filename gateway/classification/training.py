@@ -14,14 +14,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gateway.classification import features, head_training, lexical_training, stacking, weights
+from gateway.classification import (
+    features,
+    head_training,
+    lexical_training,
+    stacking,
+    text_model,
+    weights,
+)
 from gateway.classification.encoder import Encoder
 from gateway.classification.linear import LinearModel
 from gateway.classification.pieces import Pieces
 from gateway.classification.rows import Row, labels_of
 from gateway.classification.stages import EncoderStage, Floats, LexicalStage
 from gateway.classification.synthetic import Mixture
-from gateway.classification.text_model import conversation_of
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS
 
@@ -81,8 +87,7 @@ def train(
     stack = stacking.fit(evidence, labels, chosen.points)
     lexical, head = fits.final()
     data = weights.dump(lexical, encoder_arrays | head, stack)
-    logits = stack.logits(evidence)
-    return Trained(data, (1.0 / (1.0 + np.exp(-np.clip(logits, -30, 30)))).astype(np.float32))
+    return Trained(data, text_model.logistic(stack.logits(evidence)))
 
 
 class _Fits:
@@ -136,15 +141,11 @@ class _Fits:
 def _evidence(lexical: LexicalStage, encoder: EncoderStage, rows: Sequence[Row]) -> Floats:
     found = []
     for row in rows:
-        conversation = conversation_of(
-            [features.normalise(text) for text in row.texts()], row.roles()
-        )
+        texts = [features.normalise(text) for text in row.texts()]
+        own = text_model.evidence((lexical, encoder), texts, row.roles())
         # A row of nothing but invisible characters is no evidence for anything.
-        found.append(
-            np.zeros((lexical.kinds + encoder.kinds, len(DOMAINS)), dtype=np.float32)
-            if conversation is None
-            else np.concatenate([lexical.evidence(conversation), encoder.evidence(conversation)])
-        )
+        nothing = np.zeros((lexical.kinds + encoder.kinds, len(DOMAINS)), dtype=np.float32)
+        found.append(nothing if own is None else own)
     return np.array(found)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -13,7 +12,6 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from rich.console import Console
 
 from gateway import config
 from gateway.archive import MAX_NOTE_CHARACTERS
@@ -22,6 +20,7 @@ from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
 from gateway.audit.record import Feedback
 from gateway.cli import entries as render
 from gateway.cli import ledger
+from gateway.cli.printing import console
 from gateway.errors import ConfigError, GatewayError
 from gateway.types import DOMAINS, Mode
 
@@ -94,7 +93,7 @@ def list_decisions(
     if as_json:
         _print_json(page.entries)
         return
-    _console().print(render.table(page.entries))
+    console(240).print(render.table(page.entries))
     if page.next_cursor is not None:
         click.echo(f"More than {limit}: narrow the search, or give a larger --limit.", err=True)
 
@@ -109,7 +108,7 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
     if as_json:
         _print_json([entry])
         return
-    _console().print(*render.parts(entry), sep="\n")
+    console(240).print(*render.parts(entry), sep="\n")
 
 
 @decisions.command("feedback")
@@ -190,8 +189,3 @@ def _print_json(entries: Sequence[Entry]) -> None:
     # ASCII, so that nothing a client sent can end a line or command a terminal.
     for entry in entries:
         click.echo(json.dumps(msgspec.to_builtins(entry), ensure_ascii=True))
-
-
-def _console() -> Console:
-    # A file or a pipe has no width, and nothing should be cut for want of one.
-    return Console(width=None if sys.stdout.isatty() else 240)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
 from gateway.audit.verification import verify as verify_log
 from gateway.cli.entries import plain
-from gateway.cli.printing import print_json
+from gateway.cli.printing import console, print_json
 from gateway.config import AuditConfig
 
 _BUSY_SECONDS = 30.0
@@ -109,11 +108,7 @@ def prune(
         days, max_mb = audit.retention.days, audit.retention.max_mb
     if days is None and max_mb is None:
         raise click.UsageError("nothing limits the log: give --days or --max-mb")
-    limits = Limits(
-        seconds=None if days is None else days * 86400,
-        size=None if max_mb is None else int(max_mb * 1_000_000),
-    )
-    dropped = asyncio.run(_prune(url or audit.url, audit, limits))
+    dropped = asyncio.run(_prune(url or audit.url, audit, Limits.of(days, max_mb)))
     click.echo(f"{dropped} records dropped.")
 
 
@@ -246,9 +241,9 @@ def _progress(total: int) -> Iterator[Callable[[], object]]:
 
 
 def _print(report: Report) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 240)
+    out = console(240)
     for line, style in _lines(report):
-        console.print(Text(plain(line), style=style), soft_wrap=True)
+        out.print(Text(plain(line), style=style), soft_wrap=True)
 
 
 def _lines(report: Report) -> Iterator[tuple[str, str]]:

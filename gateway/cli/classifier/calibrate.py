@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 import numpy as np
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from gateway.classification.contract import Contract
@@ -27,7 +26,7 @@ from gateway.cli.classifier.measured import (
 )
 from gateway.cli.classifier.tables import percent, table
 from gateway.cli.files import refuse_missing_folder, replace
-from gateway.cli.printing import print_json
+from gateway.cli.printing import console, print_json
 from gateway.routing.bars import thresholds
 
 
@@ -117,7 +116,7 @@ def calibrate(
     if as_json:
         print_json(contract)
     else:
-        Console(width=None if sys.stdout.isatty() else 160).print(*_shown(contract), sep="\n")
+        console().print(*_shown(contract), sep="\n")
     if not all(map(contract.meets, contract.domains)):
         raise SystemExit(1)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from gateway import config
@@ -16,7 +15,8 @@ from gateway.classification.drift import DriftReport, Level
 from gateway.classification.drift import drift as compare
 from gateway.cli.classifier.logged import Window, log_options, read_log
 from gateway.cli.classifier.tables import percent, table
-from gateway.cli.printing import print_json
+from gateway.cli.printing import console, print_json
+from gateway.types import SHORT_HASH_LENGTH
 
 _STYLES = {Level.ALARM: "bold red", Level.WATCH: "yellow", Level.UNKNOWN: "dim", Level.OK: "green"}
 
@@ -43,8 +43,7 @@ def drift(window: Window, contract_file: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        width = None if sys.stdout.isatty() else 160
-        Console(width=width).print(*_shown(report, found.others), sep="\n")
+        console().print(*_shown(report, found.others), sep="\n")
     if report.level is Level.ALARM:
         raise SystemExit(1)
 
@@ -52,7 +51,7 @@ def drift(window: Window, contract_file: Path | None, as_json: bool) -> None:
 def _shown(report: DriftReport, others: int) -> Iterator[RenderableType]:
     yield Text(
         f"{report.requests} requests, {report.labelled} with feedback, against the contract of "
-        f"{report.made_on} (classifier {report.classifier_hash[:12]})"
+        f"{report.made_on} (classifier {report.classifier_hash[:SHORT_HASH_LENGTH]})"
     )
     if others:
         yield Text(f"{others} more were scored by another classifier, or not whole.", style="dim")

@@ -16,6 +16,7 @@ from gateway.cli.decisions import Moment, ask
 from gateway.cli.progress import count_progress
 from gateway.errors import ConfigError, Problem
 from gateway.labelled import Logged, logged, merged
+from gateway.types import SHORT_HASH_LENGTH
 
 
 class Window(NamedTuple):
@@ -63,7 +64,9 @@ def read_labelled(window: Window, classifier_hash: str) -> Labelled:
     """The requests with feedback. Raises ConfigError where there is none."""
     found = read_log(window, classifier_hash)
     if not len(found.labelled.labels):
-        message = f"no feedback on requests that classifier {classifier_hash[:12]} scored"
+        message = (
+            f"no feedback on requests that classifier {classifier_hash[:SHORT_HASH_LENGTH]} scored"
+        )
         if found.others:
             message += f" ({found.others} were scored by another, or not whole)"
         hint = "give some: draftgate decisions feedback ID --domain …"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,11 +12,10 @@ from gateway.classification.card import Evaluation
 from gateway.classification.evaluation import DomainReport, Group, Report
 from gateway.classification.intervals import Rate
 from gateway.cli.entries import plain
-from gateway.cli.printing import print_json
-from gateway.types import DOMAINS
+from gateway.cli.printing import console, print_json
+from gateway.types import DOMAINS, SHORT_HASH_LENGTH
 
 _BAR_WIDTH = 24
-_PIPED_WIDTH = 160
 
 
 def show(evaluation: Evaluation, as_json: bool) -> None:
@@ -25,8 +23,7 @@ def show(evaluation: Evaluation, as_json: bool) -> None:
     if as_json:
         print_json(evaluation)
         return
-    width = None if sys.stdout.isatty() else _PIPED_WIDTH
-    Console(width=width).print(*_evaluation(evaluation), sep="\n")
+    console().print(*_evaluation(evaluation), sep="\n")
 
 
 def percent(rate: Rate) -> str:
@@ -46,8 +43,8 @@ def _evaluation(evaluation: Evaluation) -> Iterator[RenderableType]:
     report = evaluation.report
     how = "held out" if evaluation.held_out else "by the classifier itself"
     yield Text(
-        f"{report.rows} rows, {evaluation.classifier} {evaluation.classifier_hash[:12]} ({how}), "
-        f"bars of {evaluation.policy}",
+        f"{report.rows} rows, {evaluation.classifier} "
+        f"{evaluation.classifier_hash[:SHORT_HASH_LENGTH]} ({how}), bars of {evaluation.policy}",
         style="bold",
     )
     yield _domains(report.domains)

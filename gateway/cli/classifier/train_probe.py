@@ -16,11 +16,12 @@ from gateway import config
 from gateway.classification import probe_training, second_opinion
 from gateway.classification.domain import DomainClassifier
 from gateway.classification.probe_training import Trained
-from gateway.classification.rows import Row, read_rows
+from gateway.classification.rows import Row, labels_of, read_rows
+from gateway.classification.scoring import score_all, score_with
 from gateway.cli.files import refuse_missing_folder, replace
 from gateway.cli.progress import count_progress
 from gateway.probe import BLOCK, Blocks, Floats, ProbeWeights, load
-from gateway.types import DOMAINS, ChatRequest, Message
+from gateway.types import DOMAINS
 
 if TYPE_CHECKING:
     from gateway.backends.local.pooling import PromptPooler
@@ -103,7 +104,7 @@ def train_probe(
     with count_progress("fitting") as progress:
         trained = probe_training.train(
             blocks[: len(rows)],
-            _labels(rows),
+            labels_of(rows),
             [row.source for row in rows],
             options=options,
             progress=progress,
@@ -113,7 +114,7 @@ def train_probe(
     _, content_hash = load(out)
     _show(rows, trained)
     if measured:
-        _show_both(measured, blocks[len(rows) :], trained, window)
+        _show_both(measured, blocks[len(rows) :], trained.projection, weights)
     click.echo(f"Wrote {out} for {pooler.name}, SHA-256 {content_hash}", err=True)
 
 
@@ -127,8 +128,7 @@ def _pooled(pooler: PromptPooler, rows: Sequence[Row]) -> list[Blocks]:
     blocks = []
     with count_progress("reading prompts") as progress:
         for done, row in enumerate(rows, start=1):
-            turns = [(turn.role, turn.content) for turn in row.messages] or [("user", row.text)]
-            blocks.append(pooler.pool(turns))
+            blocks.append(pooler.pool(list(zip(row.roles(), row.texts(), strict=True))))
             progress(done, len(rows))
     return blocks
 
@@ -148,13 +148,9 @@ def _weights(pooler: PromptPooler, trained: Trained, window: int) -> ProbeWeight
     )
 
 
-def _labels(rows: Sequence[Row]) -> probe_training.Booleans:
-    return np.array([[domain in row.domains for domain in DOMAINS] for row in rows])
-
-
 def _show(rows: Sequence[Row], trained: Trained) -> None:
     """Each domain, by probes that have not seen the row's source."""
-    labels = _labels(rows)
+    labels = labels_of(rows)
     table = Table(box=None, pad_edge=False)
     for heading in ("domain", "rows", "AP", "bar", "recall", "false alarms"):
         table.add_column(heading, justify="left" if heading == "domain" else "right")
@@ -170,37 +166,20 @@ def _show(rows: Sequence[Row], trained: Trained) -> None:
 
 
 def _show_both(
-    rows: Sequence[Row], blocks: Sequence[Blocks], trained: Trained, window: int
+    rows: Sequence[Row], blocks: Sequence[Blocks], projection: Floats, weights: ProbeWeights
 ) -> None:
     """The probe beside the shipped text model, on rows that it was not trained on."""
-    text = _text_probabilities(rows)
-    probe = np.array([_probe_probabilities(row, trained, window) for row in blocks])
+    text = score_all(score_with(DomainClassifier()), rows).astype(np.float32)
+    scores = [probe_training.prompt_scores(row, projection, weights.window) for row in blocks]
+    # Of each domain's two scores one is mixed in with 0, so both can be the one that counts.
+    probe = np.array([weights.probabilities(row, row) for row in scores])
     folds = probe_training.source_folds([row.source for row in rows], probe_training.FOLDS)
     table = Table(box=None, pad_edge=False)
     for heading in ("medical or legal by", "recall", "false bans", "recall at equal false bans"):
         table.add_column(heading, justify="left" if heading.endswith("by") else "right")
-    for found in second_opinion.compare(text, probe, _labels(rows), folds):
+    for found in second_opinion.compare(text, probe, labels_of(rows), folds):
         shares = (found.recall, found.false_bans, found.recall_at_equal)
         table.add_row(found.way, *(f"{share:.3f}" for share in shares))
     console = Console(width=max(Console().width, 100))
     console.print(f"{len(rows)} rows that were not trained on, at {second_opinion.BAR:.2f}:")
     console.print(table)
-
-
-def _text_probabilities(rows: Sequence[Row]) -> Floats:
-    classifier = DomainClassifier()
-    requests = (
-        ChatRequest("", tuple(Message(t.role, t.content) for t in row.messages))
-        if row.messages
-        else ChatRequest("", (Message("user", row.text),))
-        for row in rows
-    )
-    readings = (classifier.classify(request) for request in requests)
-    return np.array([[signal.score for signal in one.signals] for one in readings], dtype="f4")
-
-
-def _probe_probabilities(row: Blocks, trained: Trained, window: int) -> Floats:
-    scores = probe_training.prompt_scores(row, trained.projection, window)
-    logits = trained.mixing.sum(axis=0) * scores + trained.intercept
-    probabilities: Floats = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
-    return probabilities

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gateway.assurance import Guarantee
 from gateway.classification.intervals import Rate
 from gateway.cli.policy.chosen import assured, chosen_policy, file_argument
-from gateway.cli.printing import print_json
+from gateway.cli.printing import console, print_json
 from gateway.routing.policy import Policy
 
 
@@ -34,12 +32,12 @@ def show(file: Path | None, as_json: bool) -> None:
         ]
         print_json({"name": loaded.name, "hash": loaded.hash, "rules": rules, "bans": bans})
         return
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(Text(f"{loaded.name} {loaded.version}", style="bold"))
-    console.print(_rules(loaded))
+    out = console()
+    out.print(Text(f"{loaded.name} {loaded.version}", style="bold"))
+    out.print(_rules(loaded))
     if bans:
-        console.print(Text("\nbans, by the classifier's contract (95 %)", style="bold"))
-        console.print(_bans(bans))
+        out.print(Text("\nbans, by the classifier's contract (95 %)", style="bold"))
+        out.print(_bans(bans))
 
 
 def _rules(policy: Policy) -> Table:
