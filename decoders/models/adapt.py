@@ -92,12 +92,17 @@ def reference_logits(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor
 def _check(
     served: LanguageModel, model: PreTrainedModel, token_ids: Sequence[int], expected: Tensor
 ) -> None:
-    """Raise ModelError unless ``served`` gives the expected logits, in two passes over its cache."""
+    """Raise ModelError unless ``served`` gives the expected logits, over its cache.
+
+    In two passes of which all logits are wanted, as where tokens are decoded, and in one of which
+    not all are, as of a prompt: the two have code of their own.
+    """
     name = type(model).__name__
     split, slot = len(token_ids) // 2, served.num_slots - 1
     parts = (
         Row(slot, 0, tuple(token_ids[:split]), split),
         Row(slot, split, tuple(token_ids[split:]), len(token_ids) - split),
+        Row(slot, 0, tuple(token_ids), len(token_ids) - 1),
     )
     try:
         logits = torch.cat([served.forward([row]) for row in parts])
@@ -105,7 +110,7 @@ def _check(
         raise
     except (TypeError, RuntimeError, AttributeError, NotImplementedError) as error:
         raise ModelError(f"{name} cannot run on the slot cache: {error}") from error
-    expected = expected[:, : served.vocab_size]
+    expected = torch.cat([expected, expected[1:]])[:, : served.vocab_size]
     difference = (logits - expected).abs().max()
     half = next(model.parameters()).dtype != torch.float32
     limit = (_TOLERANCE_HALF if half else _TOLERANCE) * expected.abs().max().clamp(min=1.0)

@@ -109,17 +109,18 @@ class JsonSource:
                 try:
                     yield msgspec.json.decode(text, type=Line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    if _end_of(text) is None:
+                    if end_of(text) is None:
                         yield None
 
     def end(self) -> End | None:
         """See `Source`."""
         with self._path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            return _end_of(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
+            return end_of(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2])
 
 
-def _end_of(text: bytes) -> End | None:
+def end_of(text: bytes) -> End | None:
+    """The end that a file tells of itself; None where this is none."""
     try:
         return msgspec.json.decode(text, type=End)
     except (msgspec.DecodeError, UnicodeDecodeError):

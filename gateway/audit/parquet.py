@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.audit.archive import End, Line
+from gateway.audit.archive import End, Line, end_of
 from gateway.audit.chain import Link
 from gateway.errors import ConfigError, Problem
 
@@ -97,7 +97,7 @@ class ParquetSource:
     def end(self) -> End | None:
         """See `Source`."""
         text = self._metadata.get(_END.encode())
-        return None if text is None else msgspec.json.decode(text, type=End)
+        return None if text is None else end_of(text)
 
 
 def _line(cells: dict[str, object]) -> Line | None:

@@ -176,6 +176,21 @@ def test_an_export_verifies_by_itself_and_comes_back_as_it_was(
     assert "holds records already" in _run("import", out, "--url", copy.url).output
 
 
+def test_a_parquet_file_whose_end_was_changed_is_not_whole(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    url, out = f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log.parquet"
+    _fill(url)
+    assert _run("export", "--url", url, "--format", "parquet", "--out", out).exit_code == 0
+    table = pq.read_table(out)
+    metadata = dict(table.schema.metadata or {}) | {b"draftgate": b"no end"}
+    pq.write_table(table.replace_schema_metadata(metadata), out)
+
+    result = _run("verify", "--file", out)
+
+    assert result.exit_code == 1, result.output
+    assert "truncated" in result.output
+
+
 def test_a_log_from_sqlite_goes_on_in_postgresql(log_database: LogDatabase, tmp_path: Path) -> None:
     _fill(f"sqlite:///{tmp_path / 'first.db'}")
     out = tmp_path / "log.jsonl"

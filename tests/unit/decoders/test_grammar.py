@@ -6,6 +6,7 @@ import random
 import jsonschema
 import pytest
 
+from decoders import json_schema
 from decoders.constraints import ConstraintError, GrammarError, MinTokens, UnsupportedGrammar
 from decoders.grammar import MAX_SOURCE_CHARACTERS, Grammar, GrammarCompiler, GrammarKind
 from decoders.json_schema import MAX_DEPTH, MAX_PROPERTIES, calls_schema
@@ -180,6 +181,18 @@ ONE_OF_THAT_MAY_OVERLAP = {
     "one number": [tagged([1]), tagged([1.0])],
     "one number further down": [tagged([{"a": [1]}]), tagged(["b", {"a": [1.0]}])],
 }
+
+
+def test_one_of_looks_at_each_branch_once(monkeypatch):
+    looked_at = []
+    known = json_schema._constants
+    monkeypatch.setattr(
+        json_schema, "_constants", lambda schema: looked_at.append(schema) or known(schema)
+    )
+
+    compiled({"oneOf": [tagged([number]) for number in range(12)]})
+
+    assert len(looked_at) == 12
 
 
 @pytest.mark.parametrize("name", ONE_OF_THAT_MAY_OVERLAP)
