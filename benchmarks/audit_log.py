@@ -32,10 +32,10 @@ from gateway.audit.ledger import Ledger
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.audit.schema import LOGGED, Row
 from gateway.audit.store import DecisionStore
+from gateway.execution import Execution
 from gateway.types import (
     Caller,
     Decision,
-    Execution,
     FinishReason,
     Mode,
     RuleTrace,

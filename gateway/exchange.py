@@ -16,6 +16,7 @@ from gateway.audit.attestation import attest
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation
 from gateway.errors import BackendFailed, GatewayError
+from gateway.execution import Execution
 from gateway.opinion import Review
 from gateway.reply import Receipt
 from gateway.types import (
@@ -23,7 +24,6 @@ from gateway.types import (
     ChatRequest,
     Chunk,
     Decision,
-    Execution,
     FinishReason,
     Job,
     Prompt,

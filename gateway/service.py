@@ -29,6 +29,7 @@ from gateway.errors import (
     cut,
 )
 from gateway.exchange import Exchange, new_id
+from gateway.execution import Execution
 from gateway.log import Log, build_log
 from gateway.reply import Emit, Reply
 from gateway.routing.active import ActivePolicy
@@ -36,15 +37,7 @@ from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
 from gateway.routing.review import review
 from gateway.telemetry import Telemetry
-from gateway.types import (
-    Caller,
-    ChatRequest,
-    Decision,
-    Execution,
-    FinishReason,
-    ModelInfo,
-    Signals,
-)
+from gateway.types import Caller, ChatRequest, Decision, FinishReason, ModelInfo, Signals
 
 T = TypeVar("T")
 

@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.classification.drift import ScoreWindow
+from gateway.execution import Execution
 from gateway.log import Log, build_log
-from gateway.types import DOMAINS, Execution, FinishReason
+from gateway.types import DOMAINS, FinishReason
 
 _MAX_LENGTH = 256
 """Characters of one text in the log line."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.opinion import Opinion, Review
+from gateway.opinion import Review
 
 SHORT_HASH_LENGTH = 12
 """Hex digits of a policy's hash where people see it; records hold all of them."""
@@ -311,58 +311,6 @@ class Chunk(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     """On the last chunk of the choice: that choice's own completion tokens. Those of answers that
     were generated and are no choice count with choice 0."""
-
-
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
-    """What the backend really did for one request, counted where it was done; never copied from the decision.
-
-    Sums run over all choices of the request.
-    """
-
-    backend: str = ""
-    """The backend's name in the configuration."""
-    model: str = ""
-    mode: Mode | None = None
-    """The mode that ran; ``None`` when nothing ran."""
-    verifier: str | None = None
-    verifier_class: str | None = None
-    """``exact`` or ``lossy``."""
-    distortion: float = 0.0
-    """What a lossy verifier has spent of its budget, for the choice that spent most."""
-    usage: Usage = Usage()
-    num_steps: int = 0
-    """Target forward passes that gave at least one token to this request."""
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    longest_draft: int = 0
-    """Most draft tokens proposed in one step."""
-    accept_counts: tuple[int, ...] = ()
-    """``accept_counts[k]``: drafts of which exactly k tokens were accepted."""
-    drafts_by_source: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Draft source → (proposed, accepted) tokens."""
-    first_draft_position: int | None = None
-    """Smallest output position at which a draft token was proposed."""
-    why_k: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """Why drafts were as long as they were → steps: ``limit``, ``cost``, ``no_match``, ``gate``, …"""
-    tightened_by: str | None = None
-    """The source of the opinion that made the backend decode in standard mode; None: as decided."""
-    opinion: Opinion | None = None
-    queue_seconds: float = 0.0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    fingerprint: str = ""
-    """Hash of the model's weights file list, dtype and engine version."""
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted draft tokens / proposed draft tokens; None where none was proposed."""
-        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
-
-    @property
-    def mean_acceptance_length(self) -> float | None:
-        """Emitted tokens / target passes that emitted; None where none did. Standard decoding has 1."""
-        return self.usage.completion_tokens / self.num_steps if self.num_steps else None
 
 
 class ModelInfo(msgspec.Struct, frozen=True):

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
+from gateway.execution import Execution
 from gateway.types import (
     Caller,
     Decision,
     DraftSetting,
-    Execution,
     FinishReason,
     Mode,
     RuleTrace,

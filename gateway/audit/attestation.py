@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from gateway.audit.record import DecisionRecord
-from gateway.types import EXACT_VERIFIERS, Decision, Execution, Mode, Usage
+from gateway.execution import Execution
+from gateway.types import EXACT_VERIFIERS, Decision, Mode, Usage
 
 _ROUNDING = 1e-9
 """A distortion is a sum of many small numbers."""

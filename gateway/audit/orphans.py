@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from gateway.audit.record import OutcomeRecord, Timings
 from gateway.audit.schema import Row, decisions, outcome_row, outcomes, writers
-from gateway.types import Execution
+from gateway.execution import Execution
 
 _BATCH = 1000
 

@@ -10,15 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from gateway.types import (
-    Caller,
-    ChatRequest,
-    Decision,
-    Execution,
-    FinishReason,
-    Sampling,
-    Signals,
-)
+from gateway.execution import Execution
+from gateway.types import Caller, ChatRequest, Decision, FinishReason, Sampling, Signals
 
 SCHEMA_VERSION = 1
 _ROUNDING = 1e-9

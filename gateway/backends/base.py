@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from gateway.errors import UnsupportedParameter
-from gateway.types import ChatRequest, Chunk, Decision, Execution, Job, ModelInfo, Prompt
+from gateway.execution import Execution
+from gateway.types import ChatRequest, Chunk, Decision, Job, ModelInfo, Prompt
 
 
 class BackendStatus(msgspec.Struct, frozen=True):

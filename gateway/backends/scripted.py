@@ -24,10 +24,10 @@ from gateway.errors import (
     QueueFull,
     Unavailable,
 )
+from gateway.execution import Execution
 from gateway.types import (
     ChatRequest,
     Chunk,
-    Execution,
     FinishReason,
     Job,
     Mode,

@@ -12,7 +12,8 @@ from rich.tree import Tree
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
-from gateway.types import SHORT_HASH_LENGTH, Decision, Execution, Mode, Signals
+from gateway.execution import Execution
+from gateway.types import SHORT_HASH_LENGTH, Decision, Mode, Signals
 
 _BAR_WIDTH = 20
 _SHOWN_SCORES = 4

@@ -20,11 +20,11 @@ from gateway.backends.base import Backend, Checker
 from gateway.cli.models import fetch_models, settle_waiting
 from gateway.config import BackendConfig
 from gateway.errors import InvalidRequest
+from gateway.execution import Execution
 from gateway.types import (
     ChatRequest,
     Decision,
     DraftSetting,
-    Execution,
     FinishReason,
     Grammar,
     Job,

@@ -16,12 +16,12 @@ from gateway.audit.attestation import deviations
 from gateway.backends.base import Backend, Generation
 from gateway.backends.scripted import ScriptedBackend
 from gateway.errors import ConfigError, ContextLengthExceeded, QueueFull, Unavailable
+from gateway.execution import Execution
 from gateway.types import (
     ChatRequest,
     Chunk,
     Decision,
     DraftSetting,
-    Execution,
     FinishReason,
     Job,
     Message,

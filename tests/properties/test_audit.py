@@ -14,11 +14,11 @@ from gateway.audit.attestation import attest
 from gateway.audit.query import DecisionReader, Filters
 from gateway.audit.store import DecisionStore
 from gateway.errors import InvalidRequest
+from gateway.execution import Execution
 from gateway.types import (
     Caller,
     Decision,
     DraftSetting,
-    Execution,
     FinishReason,
     Mode,
     RuleTrace,

@@ -7,8 +7,9 @@ import pytest
 
 from gateway.audit.attestation import attest, deviations
 from gateway.audit.record import DecisionRecord
+from gateway.execution import Execution
 from gateway.opinion import Opinion
-from gateway.types import DraftSetting, Execution, Mode, Sampling, Usage
+from gateway.types import DraftSetting, Mode, Sampling, Usage
 from tests.records import decided, decision_record, outcome_record
 
 DECIDED = decision_record(sampling=Sampling(seed=7, max_tokens=20))

@@ -13,16 +13,8 @@ from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.audit.store import DecisionStore
 from gateway.cli.decisions import decisions
-from gateway.types import (
-    Caller,
-    Decision,
-    Execution,
-    FinishReason,
-    Mode,
-    RuleTrace,
-    Signal,
-    Signals,
-)
+from gateway.execution import Execution
+from gateway.types import Caller, Decision, FinishReason, Mode, RuleTrace, Signal, Signals
 from tests.records import decided, decision_record, outcome_record
 
 HOSTILE = "x\x1b[2J\r\n[red]\u2028\x9b31m"

@@ -15,11 +15,12 @@ from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.audit.store import DecisionStore
 from gateway.cli import main
+from gateway.execution import Execution
 from gateway.replay import NO_TEXT, TOKENS_OR_TEXT, replay
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy, parse_policy
 from gateway.routing.testing import given_signals
-from gateway.types import Caller, ChatRequest, Decision, Execution, Mode, Signals, Usage
+from gateway.types import Caller, ChatRequest, Decision, Mode, Signals, Usage
 from tests.records import decision_record, outcome_record
 
 OLD = """\

@@ -8,9 +8,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord, Timings
+from gateway.execution import Execution
 from gateway.log import build_log
 from gateway.telemetry import Telemetry
-from gateway.types import Caller, Execution, FinishReason, Mode, Signal, Signals, Usage
+from gateway.types import Caller, FinishReason, Mode, Signal, Signals, Usage
 from tests.records import decided, decision_record, outcome_record
 
 HOSTILE = 'a\r\n{"event": "forged"}\u2028\u2029\x85\x1b[2J\x9b31m\0\ud800 "quoted" \\'

@@ -17,7 +17,8 @@ from decoders.stats import DecodeStats
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
 from gateway.errors import BackendFailed
-from gateway.types import Chunk, Execution, FinishReason, Job, Mode, TokenLogprob, Usage
+from gateway.execution import Execution
+from gateway.types import Chunk, FinishReason, Job, Mode, TokenLogprob, Usage
 
 
 class LocalGeneration:
