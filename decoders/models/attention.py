@@ -81,7 +81,7 @@ class Plan:
         self._decoding: DecodingTokens | None = None
         first_token = 0
         if decoding and code is not None:
-            self._decoding = DecodingTokens(decoding, code)
+            self._decoding = DecodingTokens(decoding, code, heads_per_kv_head)
             first_token = self._decoding.num_tokens
         elif decoding:
             bundles.insert(0, decoding)

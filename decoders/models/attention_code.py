@@ -1,48 +1,36 @@
 """Attention of decoding tokens over the slot cache, in LLVM's intermediate representation.
 
-One query head of one token after the other, each against the keys and values that it sees, in the
-order of their positions: its bits do not depend on the other tokens of the pass, nor on threads.
-Softmax in three passes over the scores: product and maximum, exponential and sum, mixture.
+The query heads of a row that share a key/value head go together, some positions at a time, so that
+a draft of many tokens reads a long context once and not once for each token. Each for itself sees
+keys and values in the order of their positions: its bits do not depend on the other tokens of the
+pass, nor on threads.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from functools import lru_cache
 
 from decoders.models import native
+from decoders.models.head_code import LANES, functions
 
-LANES = 8
-"""A head's dimension must be a multiple of it."""
-_MIXED_AT_ONCE = 64
-"""Dimensions of the output that are kept in registers."""
-_V = f"<{LANES} x float>"
-_I = f"<{LANES} x i32>"
+_BLOCK = 64
+"""Positions that all query heads go through before the next ones: their keys stay in the first cache."""
+ROW_FIELDS = 4
 
 Attend = Callable[..., None]
-"""(queries, keys, values, out, slots, lengths, scratch, tokens, heads, heads per key/value head,
-numbers from slot to slot, from position to position, from scratch to scratch, scaling, threads).
+"""(queries, keys, values, out, rows, scratch, tokens, heads, heads per key/value head, numbers from
+slot to slot, from position to position, from thread to thread and from query head to query head in
+the scratch, scaling, threads).
 
-``slots`` and ``lengths`` are int64 [tokens]; ``queries`` and ``out`` [tokens, heads, head_dim] are
-contiguous, ``scratch`` [threads, at least the longest length rounded up to `LANES`].
+``rows`` is int64 [rows, `ROW_FIELDS`]: a row's first token, its number of tokens, its slot, and how
+many positions its first token sees; each of its tokens sees one more than the one before.
+``queries`` and ``out`` [tokens, heads, head_dim] are contiguous. A thread needs `scratch_length` for
+each query head that it may meet of one row and key/value head.
 """
 
-_NAMES = "q k v o slots lengths scratch tokens heads shared slot_step step scratch_step scaling"
-_ARGUMENTS = "pppppppiiiiiif"
-
-# exp(r) for |r| ≤ ln 2 / 2, and ln 2 in two parts: Cephes' expf (Moshier).
-_POLYNOMIAL = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
-)
-_LN2 = (0.693359375, -2.12194440e-4)
-_LOG2_E = 1.44269504088896341
-_LEAST = -87.0
+_NAMES = "q k v o rows scratch tokens heads shared slot_step step thread_step query_step scaling"
+_ARGUMENTS = "ppppppiiiiiiif"
 
 
 @lru_cache(maxsize=8)
@@ -53,227 +41,149 @@ def attend(head_dim: int) -> Attend | None:
     return native.compiled(_source(head_dim), "attend", _ARGUMENTS)
 
 
+def scratch_length(length: int) -> int:
+    """Numbers of scratch for a query head that sees ``length`` positions."""
+    return length + 3 * LANES
+
+
 def _source(head_dim: int) -> str:
-    return "\n".join(
-        [_HEAD, _EXP, _one(head_dim), _SHARE, native.entry("attend", "share", _ARGUMENTS)]
-    )
+    entry = native.entry("attend", "share", _ARGUMENTS)
+    return "\n".join([functions(head_dim), _bundle(head_dim), _share(head_dim), entry])
 
 
-def _number(value: float) -> str:
-    """A float32 as LLVM reads it: the bits of the double with the same value."""
-    (single,) = struct.unpack("f", struct.pack("f", value))
-    return f"0x{struct.unpack('Q', struct.pack('d', single))[0]:016X}"
+def _bundle(head_dim: int) -> str:
+    """Query heads ``%rest`` to ``%rest + %count`` of those of a row that share a key/value head.
 
-
-def _all(value: float) -> str:
-    return "<" + ", ".join(f"float {_number(value)}" for _ in range(LANES)) + ">"
-
-
-def _integers(value: int) -> str:
-    return "<" + ", ".join(f"i32 {value}" for _ in range(LANES)) + ">"
-
-
-_HEAD = f"""
-declare {_V} @llvm.fma.v{LANES}f32({_V}, {_V}, {_V})
-declare {_V} @llvm.maxnum.v{LANES}f32({_V}, {_V})
-declare {_V} @llvm.nearbyint.v{LANES}f32({_V})
-declare {_I} @llvm.fptosi.sat.v{LANES}i32.v{LANES}f32({_V})
-declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {_V})
-declare float @llvm.maxnum.f32(float, float)
-"""
-
-
-def _fma(name: str, a: str, b: str, c: str) -> str:
-    return f"  %{name} = call {_V} @llvm.fma.v{LANES}f32({_V} {a}, {_V} {b}, {_V} {c})"
-
-
-def _exp() -> str:
-    """exp of numbers up to 0, to two units in the last place; what is below `_LEAST` gives 0."""
-    lines = [
-        f"define internal {_V} @exp({_V} %x) alwaysinline {{",
-        f"  %low = fcmp olt {_V} %x, {_all(_LEAST)}",
-        f"  %z = fmul {_V} %x, {_all(_LOG2_E)}",
-        f"  %n = call {_V} @llvm.nearbyint.v{LANES}f32({_V} %z)",
-        f"  %m = fneg {_V} %n",
-        _fma("r0", "%m", _all(_LN2[0]), "%x"),
-        _fma("r", "%m", _all(_LN2[1]), "%r0"),
-        _fma("p0", _all(_POLYNOMIAL[0]), "%r", _all(_POLYNOMIAL[1])),
-    ]
-    lines += [
-        _fma(f"p{i}", f"%p{i - 1}", "%r", _all(_POLYNOMIAL[i + 1]))
-        for i in range(1, len(_POLYNOMIAL) - 1)
-    ]
-    lines += [
-        f"  %rr = fmul {_V} %r, %r",
-        f"  %one = fadd {_V} %r, {_all(1.0)}",
-        _fma("e", f"%p{len(_POLYNOMIAL) - 2}", "%rr", "%one"),
-        f"  %i = call {_I} @llvm.fptosi.sat.v{LANES}i32.v{LANES}f32({_V} %n)",
-        f"  %biased = add {_I} %i, {_integers(127)}",
-        f"  %shifted = shl {_I} %biased, {_integers(23)}",
-        f"  %power = bitcast {_I} %shifted to {_V}",
-        f"  %y = fmul {_V} %e, %power",
-        f"  %result = select <{LANES} x i1> %low, {_V} zeroinitializer, {_V} %y",
-        f"  ret {_V} %result",
-        "}",
-    ]
-    return "\n".join(lines)
-
-
-_EXP = _exp()
-
-
-def _one(head_dim: int) -> str:
-    """One query head: scores into ``%s``, their exponentials over them, and the mixture of values."""
-    chunks = range(head_dim // LANES)
-    load_q = "\n".join(
-        f"  %qp{c} = getelementptr float, ptr %q, i64 {c * LANES}\n"
-        f"  %q{c} = load {_V}, ptr %qp{c}, align 4"
-        for c in chunks
-    )
-    product = "\n".join(
-        f"  %kp{c} = getelementptr float, ptr %k_at, i64 {c * LANES}\n"
-        f"  %k{c} = load {_V}, ptr %kp{c}, align 4\n"
-        + (
-            f"  %d{c} = fmul {_V} %q{c}, %k{c}"
-            if c < 2
-            else _fma(f"d{c}", f"%q{c}", f"%k{c}", f"%d{c - 2}")
-        )
-        for c in chunks
-    )
-    total = "%d0" if head_dim == LANES else "%both"
-    both = (
-        "" if head_dim == LANES else f"  %both = fadd {_V} %d{len(chunks) - 2}, %d{len(chunks) - 1}"
-    )
-    tail = "\n".join(
-        f"  %tail{i} = getelementptr float, ptr %s, i64 %length\n"
-        f"  %tp{i} = getelementptr float, ptr %tail{i}, i64 {i}\n"
-        f"  store float {_number(float('-inf'))}, ptr %tp{i}, align 4"
-        for i in range(LANES)
-    )
+    ``%q`` and ``%o`` are those of the row's first token and of the key/value head's first query head.
+    """
     return f"""
-define internal void @one(ptr noalias %q, ptr noalias %k, ptr noalias %v, ptr noalias %o,
-    ptr noalias %s, i64 %length, i64 %step, float %scaling) {{
+define internal void @bundle(ptr %q, ptr %k, ptr %v, ptr %o, ptr %scratch, i64 %rest, i64 %count,
+    i64 %shared, i64 %token_step, i64 %length, i64 %step, i64 %query_step, float %scaling) {{
 entry:
-{load_q}
-  br label %score
-score:
-  %j = phi i64 [0, %entry], [%j_after, %score]
-  %best = phi float [{_number(float("-inf"))}, %entry], [%most, %score]
-  %k_offset = mul i64 %j, %step
-  %k_at = getelementptr float, ptr %k, i64 %k_offset
-{product}
-{both}
-  %dot = call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0x8000000000000000, {_V} {total})
-  %scored = fmul float %dot, %scaling
-  %s_at = getelementptr float, ptr %s, i64 %j
-  store float %scored, ptr %s_at, align 4
-  %most = call float @llvm.maxnum.f32(float %best, float %scored)
-  %j_after = add nuw nsw i64 %j, 1
-  %more = icmp ult i64 %j_after, %length
-  br i1 %more, label %score, label %scored_all
-scored_all:
-{tail}
-  %most_in = insertelement {_V} poison, float %most, i32 0
-  %most_all = shufflevector {_V} %most_in, {_V} poison, {_I} zeroinitializer
-  br label %weigh
-weigh:
-  %w = phi i64 [0, %scored_all], [%w_after, %weigh]
-  %sum = phi {_V} [zeroinitializer, %scored_all], [%sum_after, %weigh]
-  %w_at = getelementptr float, ptr %s, i64 %w
-  %raw = load {_V}, ptr %w_at, align 4
-  %below = fsub {_V} %raw, %most_all
-  %weight = call {_V} @exp({_V} %below)
-  store {_V} %weight, ptr %w_at, align 4
-  %sum_after = fadd {_V} %sum, %weight
-  %w_after = add nuw nsw i64 %w, {LANES}
-  %more_weights = icmp ult i64 %w_after, %length
-  br i1 %more_weights, label %weigh, label %weighed
-weighed:
-  %mass = call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0x8000000000000000, {_V} %sum_after)
-  %mass_in = insertelement {_V} poison, float %mass, i32 0
-  %mass_all = shufflevector {_V} %mass_in, {_V} poison, {_I} zeroinitializer
-{_mixtures(head_dim)}
+  %end_rest = add i64 %rest, %count
+  %last_rest = sub i64 %end_rest, 1
+  %last_token = udiv i64 %last_rest, %shared
+  %longest = add i64 %length, %last_token
+{_each("begin", "entry", head_dim, "call void @begin(ptr %begin_s, ptr %begin_o)")}
+{
+        _blocks(
+            "score",
+            "begin_all",
+            head_dim,
+            "call void @score(ptr %score_q, ptr %k, ptr %score_s, i64 %score_from, i64 %score_to,"
+            " i64 %step, float %scaling)",
+        )
+    }
+{_each("weigh", "score_over", head_dim, "call void @weigh(ptr %weigh_s, i64 %weigh_length)")}
+{
+        _blocks(
+            "mix",
+            "weigh_all",
+            head_dim,
+            "call void @mix(ptr %mix_s, ptr %v, ptr %mix_o, i64 %mix_from, i64 %mix_to, i64 %step)",
+        )
+    }
+{_each("finish", "mix_over", head_dim, "call void @finish(ptr %finish_s, ptr %finish_o)")}
   ret void
 }}"""
 
 
-def _mixtures(head_dim: int) -> str:
-    """Code that mixes the values, some dimensions at a time."""
-    blocks, before = [], "weighed"
-    for start in range(0, head_dim, _MIXED_AT_ONCE):
-        dims = range(start, min(start + _MIXED_AT_ONCE, head_dim), LANES)
-        sums = "\n".join(
-            f"  %m{d} = phi {_V} [zeroinitializer, %{before}], [%n{d}, %mix{start}]" for d in dims
-        )
-        steps = "\n".join(
-            f"  %vp{d} = getelementptr float, ptr %v_at{start}, i64 {d}\n"
-            f"  %v{d} = load {_V}, ptr %vp{d}, align 4\n"
-            + _fma(f"n{d}", f"%pa{start}", f"%v{d}", f"%m{d}")
-            for d in dims
-        )
-        stores = "\n".join(
-            f"  %out{d} = fdiv {_V} %n{d}, %mass_all\n"
-            f"  %op{d} = getelementptr float, ptr %o, i64 {d}\n"
-            f"  store {_V} %out{d}, ptr %op{d}, align 4"
-            for d in dims
-        )
-        blocks.append(f"""  br label %mix{start}
-mix{start}:
-  %i{start} = phi i64 [0, %{before}], [%i_after{start}, %mix{start}]
-{sums}
-  %p_at{start} = getelementptr float, ptr %s, i64 %i{start}
-  %p{start} = load float, ptr %p_at{start}, align 4
-  %pi{start} = insertelement {_V} poison, float %p{start}, i32 0
-  %pa{start} = shufflevector {_V} %pi{start}, {_V} poison, {_I} zeroinitializer
-  %v_offset{start} = mul i64 %i{start}, %step
-  %v_at{start} = getelementptr float, ptr %v, i64 %v_offset{start}
-{steps}
-  %i_after{start} = add nuw nsw i64 %i{start}, 1
-  %more{start} = icmp ult i64 %i_after{start}, %length
-  br i1 %more{start}, label %mix{start}, label %mixed{start}
-mixed{start}:
-{stores}""")
-        before = f"mixed{start}"
-    return "\n".join(blocks)
+def _each(name: str, before: str, head_dim: int, call: str) -> str:
+    """``call`` for each query head; ends in the block ``{name}_all``."""
+    return f"""  br label %{name}
+{name}:
+  %{name}_i = phi i64 [0, %{before}], [%{name}_next, %{name}_done]
+  %{name}_at = add i64 %rest, %{name}_i
+  %{name}_token = udiv i64 %{name}_at, %shared
+  %{name}_head = urem i64 %{name}_at, %shared
+  %{name}_length = add i64 %length, %{name}_token
+  %{name}_row = mul i64 %{name}_token, %token_step
+  %{name}_column = mul i64 %{name}_head, {head_dim}
+  %{name}_place = add i64 %{name}_row, %{name}_column
+  %{name}_q = getelementptr float, ptr %q, i64 %{name}_place
+  %{name}_o = getelementptr float, ptr %o, i64 %{name}_place
+  %{name}_offset = mul i64 %{name}_i, %query_step
+  %{name}_s = getelementptr float, ptr %scratch, i64 %{name}_offset
+  {call}
+  br label %{name}_done
+{name}_done:
+  %{name}_next = add i64 %{name}_i, 1
+  %{name}_more = icmp ult i64 %{name}_next, %count
+  br i1 %{name}_more, label %{name}, label %{name}_all
+{name}_all:"""
 
 
-def _share() -> str:
-    """One thread's share of all query heads of all tokens; ``%head_dim`` follows from the queries."""
+def _blocks(name: str, before: str, head_dim: int, call: str) -> str:
+    """``call`` for each query head and `_BLOCK` positions that it sees; ends in ``{name}_over``."""
+    guarded = f"""%{name}_to = call i64 @llvm.umin.i64(i64 %{name}_length, i64 %{name}_behind)
+  %{name}_any = icmp ult i64 %{name}_from, %{name}_to
+  br i1 %{name}_any, label %{name}_run, label %{name}_done
+{name}_run:
+  {call}"""
+    return f"""  br label %{name}_block
+{name}_block:
+  %{name}_from = phi i64 [0, %{before}], [%{name}_behind, %{name}_all]
+  %{name}_behind = add i64 %{name}_from, {_BLOCK}
+{_each(name, f"{name}_block", head_dim, guarded)}
+  %{name}_further = icmp ult i64 %{name}_behind, %longest
+  br i1 %{name}_further, label %{name}_block, label %{name}_over
+{name}_over:"""
+
+
+def _share(head_dim: int) -> str:
+    """One thread's share of all query heads of all tokens, in bundles."""
+    fields = "".join(
+        f"""
+  %at_{name} = getelementptr i64, ptr %row, i64 {i}
+  %{name} = load i64, ptr %at_{name}"""
+        for i, name in enumerate(("first_token", "num_tokens", "slot", "length"))
+    )
     return f"""
+declare i64 @llvm.umin.i64(i64, i64)
 define internal void @share(ptr %call) {{
 entry:{native.loads(_NAMES.split(), _ARGUMENTS)}
   %count = mul i64 %tokens, %heads{native.SHARE_OF}
-  %s_offset = mul i64 %thread, %scratch_step
+  %s_offset = mul i64 %thread, %thread_step
   %s = getelementptr float, ptr %scratch, i64 %s_offset
-  %kv_heads = udiv i64 %heads, %shared
-  %head_dim = udiv i64 %step, %kv_heads
+  %token_step = mul i64 %heads, {head_dim}
   %any = icmp ult i64 %first, %last
-  br i1 %any, label %unit, label %end
-unit:
-  %u = phi i64 [%first, %entry], [%u_after, %unit]
-  %token = udiv i64 %u, %heads
-  %head = urem i64 %u, %heads
-  %kv_head = udiv i64 %head, %shared
-  %slot_at = getelementptr i64, ptr %slots, i64 %token
-  %slot = load i64, ptr %slot_at
-  %length_at = getelementptr i64, ptr %lengths, i64 %token
-  %length = load i64, ptr %length_at
+  br i1 %any, label %look, label %end
+look:
+  %u = phi i64 [%first, %entry], [%u, %next], [%u_after, %bundle]
+  %r = phi i64 [0, %entry], [%r_after, %next], [%r, %bundle]
+  %row_offset = mul i64 %r, {ROW_FIELDS}
+  %row = getelementptr i64, ptr %rows, i64 %row_offset{fields}
+  %row_first = mul i64 %first_token, %heads
+  %row_count = mul i64 %num_tokens, %heads
+  %row_last = add i64 %row_first, %row_count
+  %here = icmp ult i64 %u, %row_last
+  br i1 %here, label %bundle, label %next
+next:
+  %r_after = add i64 %r, 1
+  br label %look
+bundle:
+  %span = mul i64 %num_tokens, %shared
+  %in_row = sub i64 %u, %row_first
+  %kv_head = udiv i64 %in_row, %span
+  %rest = urem i64 %in_row, %span
+  %left = sub i64 %span, %rest
+  %wanted = sub i64 %last, %u
+  %size = call i64 @llvm.umin.i64(i64 %left, i64 %wanted)
   %slot_offset = mul i64 %slot, %slot_step
-  %head_offset = mul i64 %kv_head, %head_dim
-  %offset = add i64 %slot_offset, %head_offset
+  %kv_offset = mul i64 %kv_head, {head_dim}
+  %offset = add i64 %slot_offset, %kv_offset
   %k_one = getelementptr float, ptr %k, i64 %offset
   %v_one = getelementptr float, ptr %v, i64 %offset
-  %q_offset = mul i64 %u, %head_dim
+  %q_row = mul i64 %first_token, %token_step
+  %q_column = mul i64 %kv_offset, %shared
+  %q_offset = add i64 %q_row, %q_column
   %q_one = getelementptr float, ptr %q, i64 %q_offset
   %o_one = getelementptr float, ptr %o, i64 %q_offset
-  call void @one(ptr %q_one, ptr %k_one, ptr %v_one, ptr %o_one,
-    ptr %s, i64 %length, i64 %step, float %scaling)
-  %u_after = add i64 %u, 1
+  call void @bundle(ptr %q_one, ptr %k_one, ptr %v_one, ptr %o_one, ptr %s, i64 %rest, i64 %size,
+    i64 %shared, i64 %token_step, i64 %length, i64 %step, i64 %query_step, float %scaling)
+  %u_after = add i64 %u, %size
   %more = icmp ult i64 %u_after, %last
-  br i1 %more, label %unit, label %end
+  br i1 %more, label %look, label %end
 end:
   ret void
 }}"""
-
-
-_SHARE = _share()

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from decoders.models.attention_code import LANES, Attend, attend
+from decoders.models.attention_code import Attend, attend, scratch_length
 from decoders.models.base import Row
 
 
 class DecodingTokens:
     """Each token attends to what its slot holds up to its own position, and to nothing behind."""
 
-    def __init__(self, rows: Sequence[Row], run: Attend) -> None:
-        slots = [row.slot for row in rows for _ in row.token_ids]
-        lengths = [row.start + i + 1 for row in rows for i in range(len(row.token_ids))]
+    def __init__(self, rows: Sequence[Row], run: Attend, heads_per_kv_head: int) -> None:
+        firsts = accumulate((len(row.token_ids) for row in rows), initial=0)
+        fields = [
+            (first, len(row.token_ids), row.slot, row.start + 1)
+            for first, row in zip(firsts, rows, strict=False)
+        ]
         self._run = run
         self._threads = torch.get_num_threads()
-        self._slots = torch.tensor(slots, dtype=torch.int64)
-        self._lengths = torch.tensor(lengths, dtype=torch.int64)
-        self._scratch = torch.empty(self._threads, max(lengths, default=0) + 2 * LANES)
-        self.num_tokens = len(slots)
+        self._rows = torch.tensor(fields, dtype=torch.int64)
+        longest = max((row.start + len(row.token_ids) for row in rows), default=0)
+        most = max((len(row.token_ids) for row in rows), default=0)
+        self._shared = heads_per_kv_head
+        self._query_step = scratch_length(longest)
+        self._scratch = torch.empty(self._threads, most * heads_per_kv_head * self._query_step)
+        self.num_tokens = sum(len(row.token_ids) for row in rows)
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None
@@ -34,21 +41,20 @@ class DecodingTokens:
         queries = queries.contiguous()
         out = torch.empty_like(queries)
         num_heads, head_dim = queries.shape[1:]
-        num_kv_heads = keys.shape[2]
         self._run(
             queries.data_ptr(),
             keys.data_ptr(),
             values.data_ptr(),
             out.data_ptr(),
-            self._slots.data_ptr(),
-            self._lengths.data_ptr(),
+            self._rows.data_ptr(),
             self._scratch.data_ptr(),
             self.num_tokens,
             num_heads,
-            num_heads // num_kv_heads,
+            self._shared,
             keys.stride(0),
             keys.stride(1),
             self._scratch.stride(0),
+            self._query_step,
             head_dim**-0.5 if scaling is None else scaling,
             self._threads,
         )

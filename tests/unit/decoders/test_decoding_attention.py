@@ -23,7 +23,7 @@ def cache(head_dim):
 
 def decode(rows, queries, keys, values, scaling=None):
     code = decoding_code(queries.shape[-1], torch.float32, CPU)
-    return DecodingTokens(rows, code).attend(queries, keys, values, scaling)
+    return DecodingTokens(rows, code, HEADS // KV_HEADS).attend(queries, keys, values, scaling)
 
 
 def expected(slot, length, queries, keys, values, scaling=None):
@@ -46,6 +46,18 @@ def test_it_is_attention(head_dim, scaling):
     places = [(2, 1), (0, 7), (0, 8), (0, 9), (3, 299), (3, 300)]
     for i, (slot, length) in enumerate(places):
         wanted = expected(slot, length, queries[i], keys, values, scaling)
+        torch.testing.assert_close(out[i], wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("start", [0, 62, 63, 64, 126, 127, 128, 290])
+def test_positions_are_taken_in_blocks_that_no_length_falls_out_of(start):
+    keys, values = cache(16)
+    queries = torch.randn(3, HEADS, 16)
+
+    out = decode([Row(1, start, (1,) * 3, 3)], queries, keys, values)
+
+    for i in range(3):
+        wanted = expected(1, start + i + 1, queries[i], keys, values)
         torch.testing.assert_close(out[i], wanted, atol=5e-6, rtol=1e-5)
 
 
