@@ -53,7 +53,7 @@ class Balance:
         passes: dict[str, Passes] = {}
         for count, (_, chance, i, k) in enumerate(ranked, 1):
             tokens += chance
-            seconds += self._sampling(self._offers[i]) + _join(passes, self._offers[i], k)
+            seconds += self._own(self._offers[i]) + _join(passes, self._offers[i], k)
             rate = tokens / (seconds + self._added(count))
             if rate > best_rate:
                 best_rate, size = rate, count
@@ -71,7 +71,7 @@ class Balance:
     def price(self, offer: Offer) -> float:
         """What one draft token of this row costs, in tokens that its time would have decoded."""
         count = max(self._num_admitted, 1)
-        seconds = self._added(count) / count + self._sampling(offer)
+        seconds = self._added(count) / count + self._own(offer)
         return self._tokens(seconds + self._drawing(offer))
 
     def reading(self, offer: Offer) -> float:
@@ -116,8 +116,10 @@ class Balance:
         before = self._profile.forward_seconds(self._num_rows, self._num_tokens)
         return self._profile.forward_seconds(self._num_rows, self._num_tokens + count) - before
 
-    def _sampling(self, offer: Offer) -> float:
-        return self._profile.sampling_seconds if offer.samples else 0.0
+    def _own(self, offer: Offer) -> float:
+        """Seconds that a draft token of this row takes wherever it stands: attention and choice."""
+        attending = offer.num_cached * self._profile.drafted_context_seconds
+        return attending + (self._profile.sampling_seconds if offer.samples else 0.0)
 
 
 def _join(passes: dict[str, Passes], offer: Offer, number: int) -> float:

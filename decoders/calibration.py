@@ -45,8 +45,8 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         logits = model.forward([Row(slot, start, token_ids, width) for slot in range(num_rows)])
         logits.argmax(dim=-1).tolist()  # waits for the device
 
-    def attend() -> None:
-        row = Row(0, _CONTEXT + _MORE_CONTEXT, (0,), 1)
+    def attend(width: int) -> None:
+        row = Row(0, _CONTEXT + _MORE_CONTEXT, (0,) * width, width)
         model.forward([row]).argmax(dim=-1).tolist()
 
     def choose(count: int) -> None:
@@ -59,7 +59,7 @@ def measure_model(model: LanguageModel, *, budget_seconds: float = 2.5) -> Profi
         max_rows=model.num_slots,
         max_tokens_per_row=model.max_length,
         choose=choose,
-        attend=attend if model.max_length > _CONTEXT + _MORE_CONTEXT else None,
+        attend=attend if model.max_length >= 2 * _MORE_CONTEXT else None,
         num_attended=_MORE_CONTEXT,
         budget_seconds=budget_seconds,
     )

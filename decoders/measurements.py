@@ -20,7 +20,7 @@ from statistics import median, median_low
 from typing import Generic, TypeVar
 
 _log = logging.getLogger(__name__)
-_VERSION = 3
+_VERSION = 4
 DEFAULT_CACHE = Path("~/.cache/draftgate")
 MAX_SPREAD = 0.25
 """How far a usual round may lie above the best one, as a share of it."""

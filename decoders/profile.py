@@ -22,6 +22,8 @@ Timed = Callable[[int, int], None]
 _FIRST_ROUNDS = 3
 _MAX_ROUNDS = 7
 _MIN_POINTS = 2
+_WIDE = 4
+"""Tokens of the row whose attention to a long context is timed beside a single one's."""
 _CHOSEN = 4
 """Tokens chosen at once when that is timed, as many as a draft might have."""
 _Seconds = Mapping[tuple[int, int], float]
@@ -40,6 +42,8 @@ class Profile:
     """To choose one token with noise; the most likely token costs next to nothing."""
     context_seconds: float = 0.0
     """What each token in the cache of a row adds to a pass, beyond those of the measured points."""
+    drafted_context_seconds: float = 0.0
+    """What it adds for each further token that the row brings: less, as keys are read once a row."""
     spread: float = field(default=0.0, compare=False)
     """How much its measurement was disturbed: see `decoders.measurements.spread`."""
 
@@ -47,7 +51,8 @@ class Profile:
         """Refuse what no forward pass can have cost."""
         if not self.seconds:
             raise ValueError("a profile needs at least one point")
-        values = [*self.seconds.values(), self.sampling_seconds, self.context_seconds]
+        contexts = (self.context_seconds, self.drafted_context_seconds)
+        values = [*self.seconds.values(), self.sampling_seconds, *contexts]
         if not all(math.isfinite(value) and value >= 0 for value in values):
             raise ValueError("a profile's seconds must be finite and not negative")
         if not all(0 < rows <= tokens for rows, tokens in self.seconds):
@@ -124,21 +129,21 @@ def measure(
     max_rows: int,
     max_tokens_per_row: int = 32,
     choose: Callable[[int], None] | None = None,
-    attend: Callable[[], None] | None = None,
+    attend: Callable[[int], None] | None = None,
     num_attended: int = 0,
     budget_seconds: float = 2.5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
     """Time ``forward`` over the grid, round after round, and keep each point's (lower) median.
 
-    ``choose`` chooses so many tokens with noise. ``attend`` is the pass (1, 1) with ``num_attended``
-    more tokens in the cache. A slow moment then falls on all points, not on one.
+    ``choose`` chooses so many tokens with noise. ``attend`` is a pass over one row that brings so many
+    tokens, with ``num_attended`` more in the cache. A slow moment then falls on all points, not on one.
     Stops when the budget is spent, however many points it has by then, but at least at two.
     """
     end = clock() + budget_seconds
     samples: dict[tuple[int, int], list[float]] = {}
     sampling: list[float] = []
-    attending: list[float] = []
+    attending: dict[int, list[float]] = {1: [], _WIDE: []}
     warm: set[int] = set()
     first, more = grid(max_rows)
     for done in range(_MAX_ROUNDS):
@@ -154,15 +159,31 @@ def measure(
             samples.setdefault(point, []).append(_seconds(partial(forward, *point), clock))
         if choose is not None and (not sampling or clock() < end):
             sampling.append(_seconds(partial(choose, _CHOSEN), clock) / _CHOSEN)
-        if attend is not None and clock() < end:
-            attending.append(_seconds(attend, clock))
+        for width, taken in attending.items():
+            if attend is not None and clock() < end:
+                taken.append(_seconds(partial(attend, width), clock))
     return Profile(
         {point: median_low(values) for point, values in samples.items()},
         median_low(sampling) if sampling else 0.0,
-        # Of small differences between large times, the least times are nearest the truth.
-        max(0.0, min(attending) - min(samples[1, 1])) / num_attended if attending else 0.0,
+        *_context(samples, attending, num_attended),
         spread(samples.values()),
     )
+
+
+def _context(
+    samples: Mapping[tuple[int, int], list[float]],
+    attending: Mapping[int, list[float]],
+    num_attended: int,
+) -> tuple[float, float]:
+    """Seconds for each attended token: of a row's first token, and of each further one."""
+    # Of small differences between large times, the least times are nearest the truth.
+    more = {
+        width: (min(taken) - min(samples[1, width])) / num_attended
+        for width, taken in attending.items()
+        if taken and (1, width) in samples
+    }
+    first = max(0.0, more.get(1, 0.0))
+    return first, max(0.0, more.get(_WIDE, first) - first) / (_WIDE - 1)
 
 
 def _seconds(run: Callable[[], None], clock: Callable[[], float]) -> float:
@@ -176,6 +197,7 @@ def _written(profile: Profile) -> object:
         "seconds": [[*point, value] for point, value in sorted(profile.seconds.items())],
         "sampling_seconds": profile.sampling_seconds,
         "context_seconds": profile.context_seconds,
+        "drafted_context_seconds": profile.drafted_context_seconds,
     }
 
 
@@ -183,7 +205,8 @@ def _read(document: object) -> Profile:
     if not isinstance(document, dict):
         raise TypeError("not a profile")
     seconds = {(int(rows), int(tokens)): float(s) for rows, tokens, s in document["seconds"]}
-    return Profile(seconds, float(document["sampling_seconds"]), float(document["context_seconds"]))
+    names = ("sampling_seconds", "context_seconds", "drafted_context_seconds")
+    return Profile(seconds, *(float(document[name]) for name in names))
 
 
 PROFILE: Form[Profile] = Form("profile", _written, _read, lambda profile: profile.spread)

@@ -189,6 +189,17 @@ def test_a_long_context_is_paid_by_every_step_and_makes_a_draft_token_cheaper():
     assert short.num_draft_tokens < long.num_draft_tokens
 
 
+def test_a_draft_token_that_attends_to_a_long_context_is_dearer():
+    profile = Profile(CPU.seconds, drafted_context_seconds=1e-5)
+    kind = DraftKind("suffix", 2)
+    short, long = (
+        CostModel(profile).admit([Offer(num_draft_tokens=16, kind=kind, num_cached=count)])[0]
+        for count in (0, 1_000)
+    )
+
+    assert short.num_draft_tokens > long.num_draft_tokens
+
+
 def test_noise_makes_a_token_dearer():
     profile = Profile({(1, 1): 0.01, (1, 32): 0.02}, 0.008)
     kind = DraftKind("suffix", 8)

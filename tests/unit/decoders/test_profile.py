@@ -104,18 +104,24 @@ def test_what_a_longer_context_adds_is_timed_beside_the_same_pass_without_it():
     def forward(rows, tokens):
         clock.now += 1.0
 
-    def attend():
-        clock.now += 3.0
+    def attend(width):
+        clock.now += 3.0 + 0.5 * (width - 1)
 
     profile = measure(
         forward, max_rows=1, attend=attend, num_attended=1000, budget_seconds=1e9, clock=clock
     )
     nothing = measure(
-        forward, max_rows=1, attend=lambda: None, num_attended=9, budget_seconds=1e9, clock=clock
+        forward,
+        max_rows=1,
+        attend=lambda width: None,
+        num_attended=9,
+        budget_seconds=1e9,
+        clock=clock,
     )
 
     assert profile.context_seconds == pytest.approx(0.002)
-    assert nothing.context_seconds == 0.0
+    assert profile.drafted_context_seconds == pytest.approx(0.0005)
+    assert nothing.context_seconds == nothing.drafted_context_seconds == 0.0
 
 
 def test_a_slow_model_is_measured_at_two_points_and_no_more():
@@ -148,9 +154,14 @@ def test_another_key_is_measured_again(tmp_path):
     assert store.load_or_measure(FORM, KEY, pytest.fail) == PROFILE
 
 
-def file(value=None, *, version=3, key=KEY):
+def file(value=None, *, version=4, key=KEY):
     """What a file holds, whole but for what is given."""
-    whole = {"seconds": [[1, 1, 1]], "sampling_seconds": 0, "context_seconds": 0}
+    whole = {
+        "seconds": [[1, 1, 1]],
+        "sampling_seconds": 0,
+        "context_seconds": 0,
+        "drafted_context_seconds": 0,
+    }
     kept = {"kind": "profile", **key} if key else key
     return json.dumps({"version": version, "key": kept, "value": whole if value is None else value})
 
@@ -165,11 +176,46 @@ def file(value=None, *, version=3, key=KEY):
         b'{"version": 1}',
         file(version=0),
         file(key={}),
-        file({"seconds": [], "sampling_seconds": 0, "context_seconds": 0}),
-        file({"seconds": [[1, 1]], "sampling_seconds": 0, "context_seconds": 0}),
-        file({"seconds": 7, "sampling_seconds": 0, "context_seconds": 0}),
-        file({"seconds": [[1, 1, -1]], "sampling_seconds": 0, "context_seconds": 0}),
-        file({"seconds": [[1, 1, 1]], "sampling_seconds": None, "context_seconds": 0}),
+        file(
+            {
+                "seconds": [],
+                "sampling_seconds": 0,
+                "context_seconds": 0,
+                "drafted_context_seconds": 0,
+            }
+        ),
+        file(
+            {
+                "seconds": [[1, 1]],
+                "sampling_seconds": 0,
+                "context_seconds": 0,
+                "drafted_context_seconds": 0,
+            }
+        ),
+        file(
+            {
+                "seconds": 7,
+                "sampling_seconds": 0,
+                "context_seconds": 0,
+                "drafted_context_seconds": 0,
+            }
+        ),
+        file(
+            {
+                "seconds": [[1, 1, -1]],
+                "sampling_seconds": 0,
+                "context_seconds": 0,
+                "drafted_context_seconds": 0,
+            }
+        ),
+        file(
+            {
+                "seconds": [[1, 1, 1]],
+                "sampling_seconds": None,
+                "context_seconds": 0,
+                "drafted_context_seconds": 0,
+            }
+        ),
         file([[1, 1, 1]]),
     ],
 )
@@ -256,6 +302,7 @@ def test_a_model_with_room_is_timed_with_a_longer_context():
     profile = measure_model(model)
 
     assert 0.0 <= profile.context_seconds < 1e-3
+    assert 0.0 <= profile.drafted_context_seconds < 1e-3
 
 
 def test_a_model_with_little_room_can_be_measured():
