@@ -88,7 +88,8 @@ def request(task: Task, mode: Mode) -> Request:
     params = SamplingParams(
         temperature=task.temperature, max_tokens=task.max_tokens, seed=task.seed
     )
-    return Request(task.token_ids, params, mode, scope=secrets.token_hex(8))
+    scope = secrets.token_hex(8)
+    return Request(task.token_ids, params, mode, scope=scope, domain=task.domain)
 
 
 def _engine_answer(engine: Engine, mode: Mode, task: Task) -> Answer:

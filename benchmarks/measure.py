@@ -22,6 +22,8 @@ class Task:
     temperature: float
     seed: int
     max_tokens: int
+    domain: str = ""
+    """What the text is about: the cost model counts by it, as it does in the gateway."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def decode_block(block: Block, arms: Sequence[Arm], chat: Chat, max_tokens: int)
             block.temperature,
             seed=zlib.crc32(name.encode()),
             max_tokens=max_tokens,
+            domain=block.prompt.group,
         )
         answers: dict[str, tuple[Answer, float]] = {}
         for arm in order:

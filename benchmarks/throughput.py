@@ -78,6 +78,7 @@ def _tasks(
             temperature,
             zlib.crc32(prompt.id.encode()),
             max_tokens,
+            prompt.group,
         )
         for prompt in prompts
     ]
