@@ -19,15 +19,13 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from decoders.noise_code import LEADING_ONES, MIX_1, MIX_2, WEYL, find
 from decoders.params import SamplingParams
 
 _MASK64 = (1 << 64) - 1
-_WEYL = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
 _LARGEST = 1.0 - 2.0**-53
 # The noise is between -log(-log(2^-54)) = -3.63 and -log(-log(1 - 2^-53)) = 36.74, and above
-# -log(-log(1 - 2^-12)) = 8.32 only if the upper 12 bits are ones.
+# -log(-log(1 - 2^-12)) = 8.32 only if the upper `LEADING_ONES` bits are ones.
 _FAR = 41.0
 _NEAR = 12.0
 # The share of tokens that are not far from the likeliest, up to which no other bits are worked out.
@@ -181,7 +179,7 @@ def _noisy_best(scores: Tensor, keys: Sequence[int]) -> Tensor:
     """The argmax of each row of ``scores`` [n, vocab] + its noise, as int64 [n]."""
     if not reading_is_free(scores.device):
         return (scores + gumbel(keys, scores.shape[-1], scores.device)).argmax(dim=-1)
-    row, token = _contenders(scores, keys).nonzero(as_tuple=True)
+    row, token = _contenders(scores, keys)
     states = torch.tensor(keys)[row] + _counter(scores.shape[-1], scores.device)[token]
     perturbed = scores[row, token] + _gumbel(states)
     lengths = row.bincount(minlength=len(keys)).tolist()
@@ -189,21 +187,50 @@ def _noisy_best(scores: Tensor, keys: Sequence[int]) -> Tensor:
     return torch.stack([token_ids[values.argmax()] for values, token_ids in parts])
 
 
-def _contenders(scores: Tensor, keys: Sequence[int]) -> Tensor:
-    """Bool [n, vocab]: a set of tokens that certainly holds each row's argmax of score + noise.
+def _contenders(scores: Tensor, keys: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Rows and ids of tokens among which each row's argmax of score + noise certainly is.
 
     Logarithms in double precision are most of the work of a choice; few tokens need them. With the
     least noise L for the likeliest token, another wins only if it gets L + the distance of their
     scores, which is more than there is from `_FAR` on, and from `_NEAR` on takes 12 leading ones in
     the bits. What is no number contends.
     """
+    code = find() if scores.dtype == torch.float32 else None
+    if code is None:
+        rows, tokens = _contending(scores, keys).nonzero(as_tuple=True)
+        return rows, tokens
+    scores, of_rows = scores.contiguous(), torch.tensor(keys)
+    num_rows, vocab_size = scores.shape
+    tokens = torch.empty(num_rows, vocab_size, dtype=torch.int32)
+    counts = torch.empty(num_rows, dtype=torch.int64)
+    code(
+        scores.data_ptr(),
+        of_rows.data_ptr(),
+        tokens.data_ptr(),
+        counts.data_ptr(),
+        num_rows,
+        vocab_size,
+        _NEAR,
+        _FAR,
+        torch.get_num_threads(),
+    )
+    found = [ids[:count] for ids, count in zip(tokens, counts.tolist(), strict=True)]
+    return torch.arange(num_rows).repeat_interleave(counts), torch.cat(found).long()
+
+
+def _contending(scores: Tensor, keys: Sequence[int]) -> Tensor:
+    """The same as bool [n, vocab], where there is no code of ours."""
     top = scores.amax(dim=-1, keepdim=True)
     contend = (scores < top - _FAR).logical_not_()
     if int(contend.sum()) < _FEW * scores.numel():
         return contend
     # The last step of the generator leaves the upper half of the bits as it is.
     lucky = _almost_mixed(_states(keys, scores.shape[-1], scores.device))
-    return (scores < top - _NEAR).logical_not_().logical_or_(lucky.bitwise_right_shift_(52) == -1)
+    return (
+        (scores < top - _NEAR)
+        .logical_not_()
+        .logical_or_(lucky.bitwise_right_shift_(64 - LEADING_ONES) == -1)
+    )
 
 
 def reading_is_free(device: torch.device) -> bool:
@@ -213,19 +240,19 @@ def reading_is_free(device: torch.device) -> bool:
 
 def stream(seed: int, purpose: int) -> int:
     """The seed of the draws for one purpose; of purpose 0 the seed itself, as it is logged."""
-    return _mix(_mix(seed) ^ (purpose * _WEYL)) if purpose else seed
+    return _mix(_mix(seed) ^ (purpose * WEYL)) if purpose else seed
 
 
 def position_keys(seed: int, position: int, count: int) -> list[int]:
     """One key, an int64, for each of ``count`` output positions from ``position`` on."""
     mixed = _mix(seed)
-    return [_signed(_mix(mixed + (position + i + 1) * _WEYL)) for i in range(count)]
+    return [_signed(_mix(mixed + (position + i + 1) * WEYL)) for i in range(count)]
 
 
 def uniform(seed: int, position: int) -> float:
     """One number of (0, 1) for an output position: that of token id 0."""
     (key,) = position_keys(seed, position, 1)
-    return min(((_mix(key + _WEYL) >> 11) + 0.5) * 2.0**-53, _LARGEST)
+    return min(((_mix(key + WEYL) >> 11) + 0.5) * 2.0**-53, _LARGEST)
 
 
 def random_bits(keys: Sequence[int], vocab_size: int, device: torch.device) -> Tensor:
@@ -246,7 +273,7 @@ def _states(keys: Sequence[int], vocab_size: int, device: torch.device) -> Tenso
 @lru_cache(maxsize=4)
 def _counter(vocab_size: int, device: torch.device) -> Tensor:
     ids = torch.arange(1, vocab_size + 1, dtype=torch.int64, device=device)
-    return ids * _signed(_WEYL)
+    return ids * _signed(WEYL)
 
 
 def _gumbel(states: Tensor) -> Tensor:
@@ -264,8 +291,8 @@ def _mix_all(bits: Tensor) -> Tensor:
 
 def _almost_mixed(bits: Tensor) -> Tensor:
     spare = torch.empty_like(bits)
-    _fold(bits, 30, spare).mul_(_signed(_MIX_1))
-    return _fold(bits, 27, spare).mul_(_signed(_MIX_2))
+    _fold(bits, 30, spare).mul_(_signed(MIX_1))
+    return _fold(bits, 27, spare).mul_(_signed(MIX_2))
 
 
 def _fold(bits: Tensor, count: int, spare: Tensor) -> Tensor:
@@ -276,8 +303,8 @@ def _fold(bits: Tensor, count: int, spare: Tensor) -> Tensor:
 
 def _mix(value: int) -> int:
     value &= _MASK64
-    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK64
-    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK64
+    value = ((value ^ (value >> 30)) * MIX_1) & _MASK64
+    value = ((value ^ (value >> 27)) * MIX_2) & _MASK64
     return value ^ (value >> 31)
 
 

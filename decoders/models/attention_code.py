@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from decoders.models import native
+from decoders import native
 from decoders.models.head_code import LANES, functions
 
 _BLOCK = 64

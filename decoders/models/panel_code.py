@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from decoders.models import native
+from decoders import native
 
 PANEL_WIDTH = 16
 """Outputs of one panel: a cache line of float32 for each input."""

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from decoders.noise import (
+    NO_TOKEN,
     Greedy,
     GumbelNoise,
     Purpose,
+    _noisy_best,
     gumbel,
     noise_for,
     position_keys,
@@ -181,6 +183,60 @@ def key_of(number):
 def test_the_noise_has_the_bounds_that_contenders_are_found_by(number, noise):
     """The largest bits must not round to a uniform number of 1, whose noise is infinite."""
     assert gumbel([key_of(number)], 1, CPU).item() == pytest.approx(noise, rel=1e-4)
+
+
+@pytest.fixture(params=["with code for the processor", "without"])
+def code(request, monkeypatch):
+    if request.param == "without":
+        monkeypatch.setattr("decoders.noise.find", lambda: None)
+
+
+@pytest.mark.parametrize("vocab_size", [1, 7, 8, 9, 1003, 49_152])
+@pytest.mark.parametrize("scale", [0.0, 0.3, 4.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_choice_is_the_argmax_of_scores_and_noise(code, vocab_size, scale, dtype):
+    torch.manual_seed(0)
+    scores = (torch.randn(5, vocab_size) * scale).to(dtype)
+    scores[1, : vocab_size // 2] = -math.inf
+    scores[2, vocab_size // 2 :] = -math.inf
+    noise = gumbel(position_keys(9, 3, 5), vocab_size, CPU)
+
+    wanted = [
+        token if value > -math.inf else NO_TOKEN
+        for token, value in zip(
+            (scores + noise).argmax(-1).tolist(), scores.amax(-1).tolist(), strict=True
+        )
+    ]
+    assert GumbelNoise(9).choose(scores, 3) == wanted
+
+
+def test_rows_that_lie_apart_in_memory_are_chosen_from_like_others(code):
+    torch.manual_seed(0)
+    scores = torch.randn(100, 6).T
+
+    assert GumbelNoise(2).choose(scores, 0) == GumbelNoise(2).choose(scores.contiguous(), 0)
+
+
+@pytest.mark.parametrize("at", [0, 500, 1002])
+def test_nothing_is_chosen_where_a_score_is_no_number(code, at):
+    scores = torch.zeros(3, 1003)
+    scores[1, at] = math.nan
+
+    chosen = GumbelNoise(2).choose(scores, 0)
+
+    assert chosen[1] == NO_TOKEN
+    assert NO_TOKEN not in (chosen[0], chosen[2])
+
+
+@pytest.mark.parametrize("lucky", [0, 3, 8, 1002])
+def test_a_token_that_only_noise_can_let_win_does(code, lucky):
+    """Its noise is the largest there is, its score 25 less than the others'."""
+    weyl = 0x9E3779B97F4A7C15
+    key = (key_of((1 << 64) - 1) - lucky * weyl) % (1 << 64)
+    scores = torch.zeros(1, 1003)
+    scores[0, lucky] = -25.0
+
+    assert _noisy_best(scores, [key - (1 << 64) if key >> 63 else key]).tolist() == [lucky]
 
 
 def test_gumbel_max_follows_the_law():
