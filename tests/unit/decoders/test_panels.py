@@ -26,6 +26,30 @@ def test_it_is_the_product(num_outputs, num_inputs):
 
 
 @needs_code
+@pytest.mark.parametrize("num_tokens", [1, 2, 7, 20])
+def test_weights_that_bfloat16_holds_take_half_the_memory_and_give_the_same_bits(
+    monkeypatch, num_tokens
+):
+    torch.manual_seed(0)
+    rounded, x = torch.randn(40, 33).bfloat16().float(), torch.randn(num_tokens, 33)
+    half = panels.panels(rounded)
+    with monkeypatch.context() as patch:
+        patch.setattr(panels, "product", lambda half=False: None if half else panel_code.product())
+        whole = panels.panels(rounded)
+
+    assert (half.weights.dtype, whole.weights.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(panel_product(x, half), panel_product(x, whole))
+
+
+@needs_code
+def test_one_weight_that_bfloat16_does_not_hold_keeps_all_as_they_are():
+    weight = torch.ones(16, 8)
+    weight[3, 5] = 1.001
+
+    assert panels.panels(weight).weights.dtype == torch.float32
+
+
+@needs_code
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_token_has_the_same_bits_in_any_company(threads):
     torch.manual_seed(0)

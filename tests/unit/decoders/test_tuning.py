@@ -124,7 +124,7 @@ def test_the_chosen_number_of_threads_is_set_and_kept(tiny_model, tmp_path, monk
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("value", ["float32", "bfloat16"])
+@pytest.mark.parametrize("value", ["float32", "bfloat16-weights", "bfloat16"])
 def test_the_fastest_dtype_is_loaded_and_the_other_never_again(
     tiny_model, tmp_path, monkeypatch, value
 ):
