@@ -69,6 +69,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     draft_tokens: int
     accepted_tokens: int
+    acceptance_rate: float | None
+    """Accepted draft tokens / proposed ones; None where none was proposed."""
     attestation_failed: int
     tightened: int
     denied: int
@@ -78,11 +80,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     total: Quantiles
     gateway: Quantiles
     """Of what classifying, deciding and recording took together."""
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Accepted draft tokens / proposed ones; None where none was proposed."""
-        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +118,7 @@ def compute(connection: sa.Connection, filters: Filters, by: Sequence[str]) -> S
     rows = connection.execute(query).all()
     if not by and not rows[0].requests:
         rows = []
-    spread = {name: _spread(connection, met, keys, name) for name in _DURATIONS}
+    spread = {name: _spread(connection, met, by, name) for name in _DURATIONS}
     groups = tuple(_group(row, by, spread) for row in rows[:MAX_GROUPS])
     return Statistics(by=tuple(by), groups=groups, truncated=len(rows) > MAX_GROUPS)
 
@@ -157,12 +154,12 @@ def _sums(met: sa.Subquery) -> Sequence[sa.ColumnElement[Any]]:
 def _spread(
     connection: sa.Connection,
     met: sa.Subquery,
-    keys: Sequence[sa.KeyedColumnElement[Any]],
+    by: Sequence[str],
     name: str,
 ) -> Mapping[tuple[Any, ...], Quantiles]:
     """The quantiles of one duration by group: the value whose rank is the first to reach the share."""
     value = met.c[f"in_{name}"]
-    names = [column.name for column in keys]
+    keys = [met.c[f"by_{dimension}"] for dimension in by]
     ranked = (
         sa.select(
             *keys,
@@ -179,8 +176,8 @@ def _spread(
         ).label(f"p{percent}")
         for percent in _PERCENT
     ]
-    by = [ranked.c[column] for column in names]
-    rows = connection.execute(sa.select(*by, *reached).group_by(*by))
+    groups = [ranked.c[f"by_{dimension}"] for dimension in by]
+    rows = connection.execute(sa.select(*groups, *reached).group_by(*groups))
     return {tuple(row[: len(by)]): Quantiles(row.p50, row.p95) for row in rows}
 
 
@@ -190,7 +187,10 @@ def _group(
     spread: Mapping[str, Mapping[tuple[Any, ...], Quantiles]],
 ) -> Group:
     values = tuple(row[: len(by)])
-    names = [name for name in Group.__struct_fields__ if name not in ("by", *_DURATIONS)]
+    worked_out = ("by", "acceptance_rate", *_DURATIONS)
+    names = [name for name in Group.__struct_fields__ if name not in worked_out]
     fields: dict[str, Any] = {name: int(getattr(row, name)) for name in names}
     fields |= {name: spread[name].get(values, Quantiles()) for name in _DURATIONS}
-    return Group(by=dict(zip(by, values, strict=True)), **fields)
+    proposed = fields["draft_tokens"]
+    rate = fields["accepted_tokens"] / proposed if proposed else None
+    return Group(by=dict(zip(by, values, strict=True)), acceptance_rate=rate, **fields)

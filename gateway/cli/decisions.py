@@ -20,6 +20,7 @@ from gateway.audit.record import Feedback
 from gateway.cli import entries as render
 from gateway.cli import ledger
 from gateway.cli.asking import BadInput, ask, filtered, log_url
+from gateway.cli.digest import digest
 from gateway.cli.printing import console
 from gateway.cli.statistics import stats
 from gateway.errors import ConfigError, GatewayError
@@ -150,7 +151,7 @@ def _find(url: str | None, decision_id: str) -> Entry:
     return entries[0]
 
 
-for command in (stats, ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
+for command in (stats, digest, ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
     decisions.add_command(command)
 
 

@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, RequestFacts
 from gateway.execution import Execution
 from gateway.types import SHORT_HASH_LENGTH, Decision, Mode, Signals
 
@@ -72,7 +72,7 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             "caller": record.caller.id + (f" ({record.caller.team})" if record.caller.team else ""),
             "model": f"{record.request.model} on {record.backend}",
             "asked": _asked(entry),
-            "digest": f"sha256 {record.request.digest}",
+            "digest": _digest(record.request),
             "policy": f"{record.decision.policy} {record.decision.policy_version}",
             "decided": f"{_decided(record.decision)}, seed {record.sampling.seed}",
             **_executed(entry),
@@ -85,6 +85,12 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
     yield _signals(record.signals)
     yield _seen(record.signals)
     yield _trace(record.decision)
+
+
+def _digest(request: RequestFacts) -> str:
+    if not request.digest_key:
+        return f"sha256 {request.digest}"
+    return f"hmac-sha256 {request.digest}, key {request.digest_key}"
 
 
 def _asked(entry: Entry) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import click
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -42,20 +40,11 @@ def stats(
     dimensions = () if all_of_them else by
     found = ask(url, lambda reader: reader.stats(filters, by=dimensions))
     if as_json:
-        print_json(with_rates(found))
+        print_json(found)
         return
     console(200).print(_table(found))
     if found.truncated:
         click.echo(f"Only the {len(found.groups)} largest: narrow the search.", err=True)
-
-
-def with_rates(found: Statistics) -> dict[str, Any]:
-    """The statistics as plain values, each group with its ``acceptance_rate``."""
-    groups = [
-        {**msgspec.to_builtins(group), "acceptance_rate": group.acceptance_rate}
-        for group in found.groups
-    ]
-    return {**msgspec.to_builtins(found), "groups": groups}
 
 
 def _table(found: Statistics) -> Table:
