@@ -159,7 +159,7 @@ facets = sa.Table(
     sa.Column("total_seconds", sa.Double(), nullable=True),
     sa.UniqueConstraint("decision_id", name="uq_facets_decision_id"),
     sa.ForeignKeyConstraint(
-        ["decision_id"], ["decisions.decision_id"], name="fk_facets_decision_id"
+        ["decision_id"], ["decisions.decision_id"], name="fk_facets_decision_id", ondelete="CASCADE"
     ),
     sa.Index("ix_facets_created_at", "created_at", "seq"),
     sa.Index("ix_facets_caller", "caller", "created_at", "seq"),

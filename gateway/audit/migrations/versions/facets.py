@@ -59,7 +59,10 @@ def upgrade() -> None:
         sa.Column("total_seconds", sa.Double(), nullable=True),
         sa.UniqueConstraint("decision_id", name="uq_facets_decision_id"),
         sa.ForeignKeyConstraint(
-            ["decision_id"], ["decisions.decision_id"], name="fk_facets_decision_id"
+            ["decision_id"],
+            ["decisions.decision_id"],
+            name="fk_facets_decision_id",
+            ondelete="CASCADE",
         ),
     )
     op.create_index("ix_facets_created_at", "facets", ["created_at", "seq"])
