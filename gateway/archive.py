@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
 
 from gateway.audit.base import FeedbackLog
-from gateway.audit.query import DecisionReader, Entry
+from gateway.audit.filters import Filters
+from gateway.audit.query import DecisionReader, Entry, Page
 from gateway.audit.record import Feedback
+from gateway.audit.statistics import Statistics
 from gateway.errors import InvalidRequest, NotFound, cut
 from gateway.types import DOMAINS, Caller
 
@@ -31,6 +35,16 @@ class Archive:
             raise NotFound(f"The log has no decision {cut(decision_id)!r} of yours.", param="id")
         return entry
 
+    async def list(
+        self, filters: Filters, caller: Caller, *, limit: int, cursor: str | None = None
+    ) -> Page:
+        """One page of what the caller may see, newest first. Raises InvalidRequest."""
+        return await self._reader.list(visible(filters, caller), limit=limit, cursor=cursor)
+
+    async def stats(self, filters: Filters, caller: Caller, by: Sequence[str]) -> Statistics:
+        """Counts of what the caller may see. Raises InvalidRequest."""
+        return await self._reader.stats(visible(filters, caller), by=by)
+
     async def comment(
         self, decision_id: str, caller: Caller, domains: Iterable[str], note: str = ""
     ) -> Feedback:
@@ -44,6 +58,16 @@ class Archive:
         )
         await self._log.append_feedback(record)
         return record
+
+
+def visible(filters: Filters, caller: Caller) -> Filters:
+    """``filters`` within what the caller may see. Raises InvalidRequest for another's requests."""
+    if caller.admin:
+        return filters
+    if filters.caller not in (None, caller.id):
+        message = f"Only an administrator may look for others; leave it out, or give {caller.id!r}."
+        raise InvalidRequest(message, param="caller")
+    return msgspec.structs.replace(filters, caller=caller.id)
 
 
 def feedback(

@@ -19,6 +19,7 @@ from gateway.errors import ConfigError, Problem
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
 
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -46,7 +47,7 @@ class SigningKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key that signs the decision log, or did: its name in the log, and where its secret is."""
 
     id: Name
-    env: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    env: Annotated[str, msgspec.Meta(pattern=_VARIABLE)]
     """The environment variable that holds the secret; the file never does."""
 
 
@@ -115,6 +116,27 @@ class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     json: bool = True
 
 
+class OtlpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where finished requests are sent as OpenTelemetry traces and log records."""
+
+    endpoint: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """The collector's address for OTLP over HTTP; empty: nothing is sent."""
+    headers: Mapping[str, Annotated[str, msgspec.Meta(pattern=_VARIABLE)]] = msgspec.field(
+        default_factory=dict
+    )
+    """Header → the environment variable that holds its value; the file never does."""
+    service_name: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = "draftgate"
+    timeout_seconds: Seconds = 5.0
+    delay_seconds: Seconds = 5.0
+    """How long something may wait to be sent with others."""
+
+
+class TelemetryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What leaves the gateway by itself."""
+
+    otlp: OtlpConfig = OtlpConfig()
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an operator may set; every default works."""
 
@@ -132,6 +154,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit: AuditConfig = AuditConfig()
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     cache: Path | None = None
     """Where downloaded models live; None: the backend's own choice."""
 
@@ -240,6 +263,22 @@ def signing_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
         hint = "set it, or take the key out of audit.keys"
         raise ConfigError([Problem(message, path="audit.keys", hint=hint)])
     return [(key_id, secret) for key_id, secret in found if secret]
+
+
+def otlp_headers(otlp: OtlpConfig) -> dict[str, str]:
+    """The headers with their values from the environment. Raises ConfigError for one without."""
+    problems = [
+        Problem(
+            f"the environment has no {variable}, which holds the header {name!r}",
+            path="telemetry.otlp.headers",
+            hint="set it, or take the header out",
+        )
+        for name, variable in otlp.headers.items()
+        if not os.environ.get(variable)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return {name: os.environ[variable] for name, variable in otlp.headers.items()}
 
 
 def default_policy_path() -> Path:

@@ -7,12 +7,15 @@ not know of HTTP or of storage.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
+from collections.abc import Mapping
 
 import msgspec
 
 from gateway.audit.attestation import attest
+from gateway.audit.digests import Digests
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation
 from gateway.errors import BackendFailed, GatewayError
@@ -35,6 +38,8 @@ _UNSENT = (FinishReason.CANCELLED, FinishReason.ERROR)
 _SEEDS = 1 << 53
 """Drawn seeds stay below this, so that every JSON reader of the log keeps them exactly."""
 
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
 
 class Exchange:
     """What is known of one request so far. ``record`` is set once it has been decided."""
@@ -48,12 +53,14 @@ class Exchange:
         backend: Backend,
         prompt: Prompt,
         arrived: float,
+        digests: Digests,
     ) -> None:
         self.request = request
         self.backend_name = backend_name
         self.backend = backend
         self.prompt = prompt
         self.arrived = arrived
+        self._digests = digests
         self.recording: asyncio.Task[bool] | None = None
         self.generation: Generation | None = None
         self.finished: dict[int, FinishReason] = {}
@@ -94,11 +101,14 @@ class Exchange:
             request_id=request_id,
             created_at=now,
             caller=caller,
-            request=RequestFacts.of(self.request, self.prompt.num_tokens),
+            request=RequestFacts.of(
+                self.request, self.prompt.num_tokens, self._digests.of(self.request.body)
+            ),
             signals=signals,
             decision=decision,
             sampling=_final_sampling(self.request.sampling, decision),
             backend=self.backend_name,
+            traceparent=_traceparent(self.request.headers),
         )
 
     def job(self) -> Job:
@@ -162,6 +172,12 @@ class Exchange:
 def new_id(kind: str) -> str:
     """An id that sorts by time: milliseconds, then 80 random bits."""
     return f"{kind}_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def _traceparent(headers: Mapping[str, str]) -> str | None:
+    """The trace that the request belongs to, by W3C's Trace Context; None for a wrong or no header."""
+    given = headers.get("traceparent", "")
+    return given if _TRACEPARENT.fullmatch(given) else None
 
 
 def _final_sampling(sampling: Sampling, decision: Decision) -> Sampling:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from click import Group
 from litestar import Litestar
@@ -24,7 +24,8 @@ from gateway.api import build_router
 from gateway.archive import Archive
 from gateway.assurance import Assured
 from gateway.audit.anchor import Anchor
-from gateway.audit.keys import keyring
+from gateway.audit.digests import Digests
+from gateway.audit.keys import Keyring, keyring
 from gateway.audit.ledger import Pace
 from gateway.audit.query import DecisionReader
 from gateway.audit.retention import Limits
@@ -37,8 +38,10 @@ from gateway.config import (
     SIGNING_VARIABLE,
     AuditConfig,
     GatewayConfig,
+    OtlpConfig,
     complete,
     load,
+    otlp_headers,
     signing_secrets,
 )
 from gateway.errors import ConfigError, Problem, Unavailable
@@ -51,6 +54,9 @@ from gateway.routing.vetting import Vetting
 from gateway.service import Gateway
 from gateway.telemetry import Telemetry
 from gateway.types import ChatRequest, Message, Signals
+
+if TYPE_CHECKING:
+    from gateway.otlp import OtlpExporter
 
 WARM_UP = ChatRequest(model="", messages=(Message("user", "Is anybody there?"),))
 WARM_UP_SECONDS = 60.0
@@ -169,8 +175,13 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     active.warning = warning
     # Some read their data on first use; the first caller should not have to wait for that.
     await classify(WARM_UP, classifiers, timeout_seconds=WARM_UP_SECONDS)
-    async with AsyncExitStack() as started:
-        audit = await _open_log(config.audit, log)
+    # What sends ends last: the gateway's own end finishes requests.
+    async with (
+        _exporting(config.telemetry.otlp, log) as exporter,
+        AsyncExitStack() as started,
+    ):
+        keys = keyring(signing_secrets(config.audit))
+        audit = await _open_log(config.audit, keys, log)
         started.push_async_callback(audit.aclose)
         reader = await DecisionReader.open(config.audit.url)
         started.push_async_callback(reader.aclose)
@@ -185,7 +196,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         check(active.current, backends)
         models = (model.id for backend in backends.values() for model in backend.models)
         drift = None if contract is None else ScoreWindow(contract)
-        telemetry = Telemetry(models, log=log, drift=drift)
+        telemetry = Telemetry(models, log=log, drift=drift, exporter=exporter)
         keeper = PolicyKeeper(
             config.policy,
             active,
@@ -208,6 +219,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             audit_required=config.audit.required,
             classifier_timeout_seconds=config.classifier_timeout_seconds,
             assured=Assured(contract, hashes=hashes),
+            digests=Digests(keys),
         )
         started.pop_all()
         started.push_async_callback(reader.aclose)
@@ -224,9 +236,31 @@ def _contract(config: GatewayConfig) -> Contract | None:
     return read_contract(SHIPPED_CONTRACT) if "domain" in config.classifiers else None
 
 
-async def _open_log(audit: AuditConfig, log: Log) -> DecisionStore:
+@asynccontextmanager
+async def _exporting(otlp: OtlpConfig, log: Log) -> AsyncIterator[OtlpExporter | None]:
+    """What sends finished requests to a collector, if there is one. Raises ConfigError."""
+    if not otlp.endpoint:
+        yield None
+        return
+    # An extra: its libraries need not be installed.
+    from gateway.otlp import OtlpExporter, Settings
+
+    settings = Settings(
+        endpoint=otlp.endpoint,
+        headers=otlp_headers(otlp),
+        service_name=otlp.service_name,
+        timeout_seconds=otlp.timeout_seconds,
+        delay_seconds=otlp.delay_seconds,
+    )
+    exporter = OtlpExporter(settings, log=log)
+    try:
+        yield exporter
+    finally:
+        await exporter.aclose()
+
+
+async def _open_log(audit: AuditConfig, keys: Keyring, log: Log) -> DecisionStore:
     """The decision log. Raises ConfigError or AuditUnavailable."""
-    keys = keyring(signing_secrets(audit))
     if not keys:
         log.warning("log_not_signed", hint=f"set {SIGNING_VARIABLE}, or audit.keys")
     return await DecisionStore.open(

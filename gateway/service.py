@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
+from gateway.audit.digests import Digests
 from gateway.audit.record import OutcomeRecord
 from gateway.backends.base import Backend, BackendStatus
 from gateway.classification.base import Classifier, classify
@@ -76,6 +77,7 @@ class Gateway:
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
         assured: Assured | None = None,
+        digests: Digests | None = None,
     ) -> None:
         self._backends = backends
         self._policy = policy
@@ -84,6 +86,7 @@ class Gateway:
         self._audit_required = audit_required
         self._classifier_timeout = classifier_timeout_seconds
         self._assured = assured or Assured()
+        self._digests = digests or Digests()
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -133,7 +136,7 @@ class Gateway:
         self._refuse_when_closing()
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
-        exchange = Exchange(request, name, backend, prompt, arrived)
+        exchange = Exchange(request, name, backend, prompt, arrived, self._digests)
         policy = self._policy.current
         verdict = await self._decide(exchange, caller, policy)
         exchange.decide(
@@ -178,7 +181,7 @@ class Gateway:
         self._refuse_when_closing()
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
-        exchange = Exchange(request, name, backend, prompt, time.perf_counter())
+        exchange = Exchange(request, name, backend, prompt, time.perf_counter(), self._digests)
         return await self._decide(exchange, caller, policy or self._policy.current)
 
     def stop(self) -> None:

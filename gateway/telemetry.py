@@ -7,20 +7,17 @@ answer text comes here. Knows nothing of HTTP or storage.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from gateway.attributes import attributes, short
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.classification.drift import ScoreWindow
-from gateway.execution import Execution
 from gateway.log import Log, build_log
 from gateway.types import DOMAINS, FinishReason
 
-_MAX_LENGTH = 256
-"""Characters of one text in the log line."""
 _OTHER = "other"
 _SEVERITY = (
     FinishReason.ERROR,
@@ -32,6 +29,14 @@ _SEVERITY = (
 )
 _FIRST_TOKEN_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+
+
+class Exporter(Protocol):
+    """Sends what is known of finished requests somewhere else."""
+
+    def export(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
+        """Take a finished request over. Returns at once, and never raises."""
+        ...
 
 
 class Telemetry:
@@ -46,11 +51,15 @@ class Telemetry:
         *,
         log: Log | None = None,
         drift: ScoreWindow | None = None,
+        exporter: Exporter | None = None,
     ) -> None:
         self._log = log or build_log()
+        self._exporter = exporter
         self._models = frozenset(models)
         self._rule = _Bounded(256)
         self._source = _Bounded(32)
+        self._model = _Bounded(256)
+        self._tightener = _Bounded(8)
         self._registry = registry = CollectorRegistry()
         served = ("mode", "model")
         self._requests = Counter(
@@ -140,7 +149,9 @@ class Telemetry:
             level = logging.ERROR
         elif outcome.error is not None and decision.decision.deny is None:
             level = logging.WARNING
-        self._log.log(level, "request", **_line(decision, outcome))
+        if self._exporter is not None:
+            self._exporter.export(decision, outcome)
+        self._log.log(level, "request", **attributes(decision, outcome), error=short(outcome.error))
 
     def audit_failed(self, record: str) -> None:
         """Count a ``decision`` or ``outcome`` record that could not be made durable."""
@@ -167,7 +178,8 @@ class Telemetry:
             self._drift.add(decision.signals)
         execution = outcome.execution
         mode = execution.mode.value if execution.mode is not None else "none"
-        model = decision.request.model if decision.request.model in self._models else _OTHER
+        asked = decision.request.model
+        model = self._model(asked) if asked in self._models else _OTHER
         domain = _domain(decision)
         ending = _ending(decision, outcome)
         self._requests.labels(mode, model, domain, ending).inc()
@@ -184,7 +196,7 @@ class Telemetry:
             self._first_token.labels(mode, model).observe(outcome.timings.first_token)
         self._duration.labels(mode, model).observe(outcome.timings.total)
         if execution.tightened_by is not None:
-            self._tightened.labels(execution.tightened_by, domain).inc()
+            self._tightened.labels(self._tightener(execution.tightened_by), domain).inc()
         if outcome.attestation == "attestation_failed":
             self._attestation_failed.inc()
 
@@ -207,54 +219,6 @@ class _Bounded:
         return value
 
 
-def _line(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Any]:
-    execution, timings = outcome.execution, outcome.timings
-    top = decision.signals.top("domain")
-    return {
-        "decision_id": decision.decision_id,
-        "request_id": _short(decision.request_id),
-        "caller": _short(decision.caller.id),
-        "team": _short(decision.caller.team),
-        "endpoint": decision.request.endpoint,
-        "stream": decision.request.stream,
-        "n": decision.request.n,
-        "model": _short(decision.request.model),
-        "backend": decision.backend,
-        "domain": top and _short(top.value),
-        "domain_score": top and _number(top.score),
-        "policy_hash": decision.decision.policy_hash,
-        "rule": _short(decision.decision.rule),
-        "mode_decided": decision.decision.mode.value,
-        "mode_executed": execution.mode and execution.mode.value,
-        "tightened_by": execution.tightened_by,
-        "verifier": execution.verifier,
-        "verifier_class": execution.verifier_class,
-        "distortion": _number(execution.distortion),
-        **_drafting(execution),
-        "prompt_tokens": execution.usage.prompt_tokens,
-        "completion_tokens": execution.usage.completion_tokens,
-        "finish_reasons": [reason.value for reason in outcome.finish_reasons],
-        "attestation": outcome.attestation,
-        "error": _short(outcome.error),
-        "classify_seconds": _number(timings.classify),
-        "decide_seconds": _number(timings.decide),
-        "record_seconds": _number(timings.record),
-        "queue_seconds": _number(execution.queue_seconds),
-        "first_token_seconds": _number(timings.first_token),
-        "total_seconds": _number(timings.total),
-    }
-
-
-def _drafting(execution: Execution) -> dict[str, Any]:
-    return {
-        "num_drafts": execution.num_drafts,
-        "num_draft_tokens": execution.num_draft_tokens,
-        "num_accepted_tokens": execution.num_accepted_tokens,
-        "acceptance_rate": _number(execution.acceptance_rate),
-        "mean_acceptance_length": _number(execution.mean_acceptance_length),
-    }
-
-
 def _domain(decision: DecisionRecord) -> str:
     top = decision.signals.top("domain")
     if top is None:
@@ -270,14 +234,3 @@ def _ending(decision: DecisionRecord, outcome: OutcomeRecord) -> str:
         return "interrupted"
     worst = (reason for reason in _SEVERITY if reason in outcome.finish_reasons)
     return next(worst, FinishReason.ERROR).value
-
-
-def _short(text: str | None) -> str | None:
-    if text is None or len(text) <= _MAX_LENGTH:
-        return text
-    return f"{text[:_MAX_LENGTH]}…"
-
-
-def _number(value: float | None) -> float | None:
-    # Neither NaN nor infinity is JSON.
-    return round(value, 6) if value is not None and math.isfinite(value) else None

@@ -8,7 +8,12 @@ from litestar.di import Provide
 from gateway.api.auth import provide_caller, require_api_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
-from gateway.api.decisions import get_decision, give_feedback
+from gateway.api.decisions import (
+    count_decisions,
+    get_decision,
+    give_feedback,
+    list_decisions,
+)
 from gateway.api.errors import error_handler
 from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
@@ -41,6 +46,8 @@ def build_router(
             list_models,
             get_model,
             explain_decision,
+            list_decisions,
+            count_decisions,
             get_decision,
             give_feedback,
             *policy_routes,

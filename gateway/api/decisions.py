@@ -1,7 +1,8 @@
-"""``/v1/decisions/{id}``: one request's records, and what somebody says afterwards it was about."""
+"""``/v1/decisions``: the records of requests, and what somebody says afterwards they were about."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -12,8 +13,14 @@ from litestar.params import FromPath
 from gateway.api.headers import request_id
 from gateway.api.policy import read_as
 from gateway.archive import Archive
+from gateway.audit.filters import parse
+from gateway.audit.query import MAX_LIMIT, Entry
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
+from gateway.audit.statistics import DEFAULT_BY, Group
+from gateway.errors import InvalidRequest, cut
 from gateway.types import DOMAINS, Caller
+
+DEFAULT_LIMIT = 50
 
 
 class FeedbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +50,60 @@ class FeedbackObject(msgspec.Struct, frozen=True, kw_only=True):
     feedback: Feedback
 
 
+class DecisionList(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of the log, newest first."""
+
+    object: str = "list"
+    data: tuple[DecisionObject, ...]
+    has_more: bool
+    next_cursor: str | None
+    """What to give as ``cursor`` for the next page; None when this is the last."""
+
+
+class StatisticsObject(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of the log."""
+
+    object: str = "decision.statistics"
+    by: tuple[str, ...]
+    groups: tuple[Group, ...]
+    truncated: bool
+
+
+@get("/decisions")
+async def list_decisions(
+    request: Request[Any, Any, Any],
+    archive: NamedDependency[Archive],
+    caller: NamedDependency[Caller],
+) -> Response[DecisionList]:
+    """A page of the caller's own decisions, or of all for an administrator."""
+    pairs = list(request.query_params.multi_items())
+    filters = parse(pair for pair in pairs if pair[0] not in ("limit", "cursor"))
+    limit = _limit(_once(pairs, "limit"))
+    page = await archive.list(filters, caller, limit=limit, cursor=_once(pairs, "cursor"))
+    body = DecisionList(
+        data=tuple(_object(entry) for entry in page.entries),
+        has_more=page.next_cursor is not None,
+        next_cursor=page.next_cursor,
+    )
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
+@get("/decisions/stats")
+async def count_decisions(
+    request: Request[Any, Any, Any],
+    archive: NamedDependency[Archive],
+    caller: NamedDependency[Caller],
+) -> Response[StatisticsObject]:
+    """Counts, tokens and durations by what decisions have in common."""
+    pairs = list(request.query_params.multi_items())
+    by = [name for key, value in pairs if key == "by" for name in value.split(",") if name]
+    filters = parse((key, value) for key, value in pairs if key != "by")
+    names = by if any(key == "by" for key, _ in pairs) else DEFAULT_BY
+    found = await archive.stats(filters, caller, names)
+    body = StatisticsObject(by=found.by, groups=found.groups, truncated=found.truncated)
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
 @get("/decisions/{decision_id:str}")
 async def get_decision(
     request: Request[Any, Any, Any],
@@ -52,13 +113,7 @@ async def get_decision(
 ) -> Response[DecisionObject]:
     """One decision: the caller's own, or any for an administrator."""
     entry = await archive.get(decision_id, caller)
-    body = DecisionObject(
-        id=entry.decision.decision_id,
-        decision=entry.decision,
-        outcome=entry.outcome,
-        feedback=entry.feedback,
-    )
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return Response(_object(entry), headers={"x-request-id": request_id(request)})
 
 
 @post("/decisions/{decision_id:str}/feedback", status_code=201)
@@ -76,3 +131,28 @@ async def give_feedback(
         status_code=201,
         headers={"x-request-id": request_id(request)},
     )
+
+
+def _object(entry: Entry) -> DecisionObject:
+    return DecisionObject(
+        id=entry.decision.decision_id,
+        decision=entry.decision,
+        outcome=entry.outcome,
+        feedback=entry.feedback,
+    )
+
+
+def _once(pairs: Sequence[tuple[str, str]], name: str) -> str | None:
+    values = [value for key, value in pairs if key == name]
+    if len(values) > 1:
+        raise InvalidRequest(f"{name!r} is given twice; give it once.", param=name)
+    return values[0] if values else None
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_LIMIT
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        message = f"'limit' is {cut(text)!r}; it must be a number from 1 to {MAX_LIMIT}."
+        raise InvalidRequest(message, param="limit")
+    return int(text)

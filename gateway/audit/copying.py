@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.audit import database
 from gateway.audit.holdings import PAGE, Held, Holdings, Stray
+from gateway.audit.indexing import fill
 from gateway.audit.place import Place, trouble, wrong
 from gateway.audit.schema import LOGGED, chain, decisions, outcomes, writers
 
@@ -31,6 +32,7 @@ def copy_in(holdings: Holdings, place: Place, busy_seconds: float = 5.0) -> Iter
             _refuse_full(connection, place)
             yield from _copy(holdings, connection)
             database.renumber(connection)
+            fill(connection)
     except (SQLAlchemyError, OSError) as error:
         raise trouble(error, place) from error
     finally:

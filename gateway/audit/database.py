@@ -60,13 +60,14 @@ def connect_reader(place: Place, busy_seconds: float) -> sa.Engine:
     return engine
 
 
-def migrate(connection: sa.Connection, place: Place) -> None:
-    """Bring the schema up to date; nothing is done when it is. The caller holds the transaction.
+def migrate(connection: sa.Connection, place: Place) -> bool:
+    """Bring the schema up to date. The caller holds the transaction.
 
+    Returns whether it was behind: its requests may then lack what `indexing.fill` makes.
     Raises ConfigError when a newer version wrote the database.
     """
     if _revision(connection) == REVISION:
-        return
+        return False
     # Importing alembic takes longer than all the rest of opening the log.
     from alembic import command
     from alembic.config import Config
@@ -82,6 +83,7 @@ def migrate(connection: sa.Connection, place: Place) -> None:
             f"a newer version wrote the decision log {place.name}: {error}",
             "use that version, or give another URL",
         ) from error
+    return True
 
 
 def _revision(connection: sa.Connection) -> str | None:

@@ -50,6 +50,10 @@ class Keyring:
     def __bool__(self) -> bool:
         return bool(self._keys)
 
+    def all(self) -> tuple[Key, ...]:
+        """Every key, the signing one first."""
+        return tuple(self._keys.values())
+
     def get(self, key_id: str) -> Key | None:
         """The key with this id; for the empty id `UNSIGNED`, None for one that is not here."""
         return self._keys.get(key_id) if key_id else UNSIGNED

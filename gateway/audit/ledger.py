@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from gateway.audit import heads
 from gateway.audit.anchor import Anchor, Anchored
 from gateway.audit.chain import Chain, Head, Link
+from gateway.audit.indexing import index
 from gateway.audit.keys import Key, Keyring
 from gateway.audit.place import reason
 from gateway.audit.schema import LOGGED, Row, chain, seals
@@ -132,6 +133,7 @@ class Ledger:
             values = [row.values for row in rows if row.table is logged.table]
             if values and not logged.is_numbered:
                 connection.execute(sa.insert(logged.table), values)
+        index(connection, rows)
         links, at = [], self._clock()
         for row in rows:
             inserted = _inserted(connection, row)

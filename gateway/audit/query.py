@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Self, TypeVar
@@ -14,10 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gateway.audit import database, document
+from gateway.audit.conditions import conditions
+from gateway.audit.facets import key
+from gateway.audit.filters import Filters
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
-from gateway.audit.schema import decisions, feedback, key, outcomes, policy_changes
+from gateway.audit.schema import decisions, facets, feedback, outcomes, policy_changes
+from gateway.audit.statistics import DEFAULT_BY, Statistics, compute, dimensions
 from gateway.errors import AuditUnavailable, InvalidRequest
-from gateway.types import Mode
 
 MAX_LIMIT = 1000
 
@@ -25,8 +27,8 @@ _T = TypeVar("_T")
 _Position = tuple[float, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
 """Creation time and sequence number of the last entry of a page."""
 _position_decoder = msgspec.json.Decoder(_Position)
-_Query = sa.Select[int, float, str, str, str]
-_Found = sa.Row[int, float, str, str, str]
+_Query = sa.Select[int, str, str, str]
+_Found = sa.Row[int, str, str, str]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -36,24 +38,6 @@ class Entry(msgspec.Struct, frozen=True):
     outcome: OutcomeRecord | None
     feedback: tuple[Feedback, ...] = ()
     """In the order in which it was given: the last one counts."""
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries to list: those that meet every filter that is not None."""
-
-    since: float | None = None
-    """Seconds since the epoch, included."""
-    until: float | None = None
-    """Seconds since the epoch, excluded."""
-    caller: str | None = None
-    domain: str | None = None
-    """The most probable domain."""
-    mode: Mode | None = None
-    """The decided mode."""
-    rule: str | None = None
-    model: str | None = None
-    failed: bool = False
-    """Only where attestation failed."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -102,22 +86,34 @@ class DecisionReader:
         """
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidRequest(f"limit must be from 1 to {MAX_LIMIT}", param="limit")
-        query = _SELECT.where(*_conditions(filters or Filters()))
-        if cursor is not None:
-            query = query.where(_after(_decode(cursor)))
-        query = query.order_by(decisions.c.created_at.desc(), decisions.c.seq.desc())
-        # One row more than asked for tells whether there is a next page.
-
-        def read(connection: sa.Connection) -> tuple[Sequence[_Found], tuple[Entry, ...]]:
-            rows = connection.execute(query.limit(limit + 1)).all()
-            return rows, _entries(connection, rows[:limit])
-
-        rows, entries = await self._read(read)
-        last = rows[limit - 1] if len(rows) > limit else None
-        return Page(
-            entries=entries,
-            next_cursor=last and _encode((last.created_at, last.seq)),
+        found = sa.select(facets.c.seq, facets.c.created_at, facets.c.decision_id).where(
+            *conditions(filters or Filters())
         )
+        if cursor is not None:
+            found = found.where(_after(_decode(cursor)))
+        # One row more than asked for tells whether there is a next page.
+        found = found.order_by(facets.c.created_at.desc(), facets.c.seq.desc()).limit(limit + 1)
+
+        def read(connection: sa.Connection) -> Page:
+            rows = connection.execute(found).all()
+            shown = [row.decision_id for row in rows[:limit]]
+            entries = _fetch(connection, _SELECT.where(decisions.c.decision_id.in_(shown)))
+            by_id = {entry.decision.decision_id: entry for entry in entries}
+            last = rows[limit - 1] if len(rows) > limit else None
+            return Page(
+                # One that retention took away meanwhile is left out.
+                entries=tuple(by_id[shown_id] for shown_id in shown if shown_id in by_id),
+                next_cursor=last and _encode((last.created_at, last.seq)),
+            )
+
+        return await self._read(read)
+
+    async def stats(
+        self, filters: Filters | None = None, *, by: Sequence[str] = DEFAULT_BY
+    ) -> Statistics:
+        """Counts, tokens and durations by the dimensions ``by``. Raises InvalidRequest."""
+        names = dimensions(by)
+        return await self._read(lambda c: compute(c, filters or Filters(), names))
 
     async def changes(self, *, limit: int = 100) -> tuple[PolicyChange, ...]:
         """The last policy changes, newest first."""
@@ -148,7 +144,6 @@ class DecisionReader:
 
 _SELECT = sa.select(
     decisions.c.seq,
-    decisions.c.created_at,
     decisions.c.decision_id,
     decisions.c.document.label("decision"),
     outcomes.c.document.label("outcome"),
@@ -202,30 +197,9 @@ def _change(seq: int, text: str) -> PolicyChange:
         raise AuditUnavailable(f"policy change {seq} of the log is damaged: {error}") from error
 
 
-def _conditions(filters: Filters) -> Sequence[sa.ColumnElement[bool]]:
-    for name in ("since", "until"):
-        if not math.isfinite(getattr(filters, name) or 0.0):
-            raise InvalidRequest(f"{name} must be a finite number of seconds", param=name)
-    conditions: list[sa.ColumnElement[bool]] = []
-    if filters.since is not None:
-        conditions.append(decisions.c.created_at >= filters.since)
-    if filters.until is not None:
-        conditions.append(decisions.c.created_at < filters.until)
-    for name in ("caller", "domain", "mode", "rule", "model"):
-        wanted = getattr(filters, name)
-        if wanted is not None:
-            conditions.append(decisions.c[name] == key(wanted))
-    if filters.failed:
-        conditions.append(outcomes.c.attestation == "attestation_failed")
-    return conditions
-
-
 def _after(position: _Position) -> sa.ColumnElement[bool]:
-    created_at, seq = position
-    return sa.or_(
-        decisions.c.created_at < created_at,
-        sa.and_(decisions.c.created_at == created_at, decisions.c.seq < seq),
-    )
+    # As one comparison of pairs an index can begin there.
+    return sa.tuple_(facets.c.created_at, facets.c.seq) < sa.tuple_(*position)
 
 
 def _encode(position: _Position) -> str:

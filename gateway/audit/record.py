@@ -4,12 +4,12 @@ the policy `PolicyChange`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
+from gateway.audit.digests import Digest
 from gateway.execution import Execution
 from gateway.types import Caller, ChatRequest, Decision, FinishReason, Sampling, Signals
 
@@ -27,23 +27,26 @@ class RequestFacts(msgspec.Struct, frozen=True):
     n: int
     prompt_tokens: int
     digest: str
-    """SHA-256 of the raw body, in hex."""
+    """Of the raw body, in hex: HMAC-SHA256 where ``digest_key`` names a key, else SHA-256."""
     has_tools: bool
     response_format: str
     requested_mode: str | None
     best_of: int | None = None
     """How many answers are generated, of which the ``n`` likeliest are given; None: ``n``."""
+    digest_key: str = ""
+    """The id of the log's key behind the digest."""
 
     @classmethod
-    def of(cls, request: ChatRequest, prompt_tokens: int) -> RequestFacts:
-        """The facts of ``request``."""
+    def of(cls, request: ChatRequest, prompt_tokens: int, digest: Digest) -> RequestFacts:
+        """The facts of ``request``, whose body has this digest."""
         return cls(
             endpoint="completions" if request.prompt is not None else "chat.completions",
             model=request.model,
             stream=request.stream,
             n=request.n,
             prompt_tokens=prompt_tokens,
-            digest=hashlib.sha256(request.body).hexdigest(),
+            digest=digest.value,
+            digest_key=digest.key_id,
             has_tools=request.has_tools,
             response_format=request.response_format,
             requested_mode=request.requested_mode and request.requested_mode.value,
@@ -65,6 +68,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     """As decoded: limits applied, seed set."""
     backend: str
+    traceparent: str | None = None
+    """The W3C trace context that the request came with."""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.audit import document
+from gateway.audit.facets import KEY_LENGTH, decision_facets, key, outcome_facets
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration; a test holds it to the migrations themselves."""
-
-KEY_LENGTH = 256
-"""Characters of a text that an index keeps; PostgreSQL refuses index entries over 2.7 kB."""
 
 metadata = sa.MetaData()
 
@@ -41,13 +39,7 @@ decisions = sa.Table(
     sa.Column("rule", _Key, nullable=False),
     sa.Column("document", sa.Text(), nullable=False),
     sa.UniqueConstraint("decision_id", name="uq_decisions_decision_id"),
-    sa.Index("ix_decisions_created_at", "created_at"),
     sa.Index("ix_decisions_writer", "writer"),
-    sa.Index("ix_decisions_caller", "caller", "created_at"),
-    sa.Index("ix_decisions_model", "model", "created_at"),
-    sa.Index("ix_decisions_domain", "domain", "created_at"),
-    sa.Index("ix_decisions_mode", "mode", "created_at"),
-    sa.Index("ix_decisions_rule", "rule", "created_at"),
 )
 
 outcomes = sa.Table(
@@ -63,9 +55,6 @@ outcomes = sa.Table(
     sa.ForeignKeyConstraint(
         ["decision_id"], ["decisions.decision_id"], name="fk_outcomes_decision_id"
     ),
-    sa.Index("ix_outcomes_mode", "mode"),
-    sa.Index("ix_outcomes_attestation", "attestation"),
-    sa.Index("ix_outcomes_finish_reason", "finish_reason"),
 )
 
 policy_changes = sa.Table(
@@ -133,6 +122,52 @@ chain = sa.Table(
 )
 """One link a record. That two processes cannot continue one chain, its key sees to."""
 
+facets = sa.Table(
+    "facets",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("created_at", sa.Double(), nullable=False),
+    sa.Column("request_id", _Key, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("caller", _Key, nullable=False),
+    sa.Column("team", _Key, nullable=True),
+    sa.Column("model", _Key, nullable=False),
+    sa.Column("backend", _Key, nullable=False),
+    sa.Column("domain", _Key, nullable=True),
+    sa.Column("scores", sa.JSON(), nullable=False),
+    sa.Column("mode", sa.String(16), nullable=False),
+    sa.Column("rule", _Key, nullable=False),
+    sa.Column("policy_hash", _Key, nullable=False),
+    sa.Column("streamed", sa.Boolean(), nullable=False),
+    sa.Column("denied", sa.Boolean(), nullable=False),
+    sa.Column("truncated", sa.Boolean(), nullable=False),
+    # From here on null while the request runs.
+    sa.Column("executed", sa.String(16), nullable=True),
+    sa.Column("verifier_class", sa.String(16), nullable=True),
+    sa.Column("attestation", sa.String(32), nullable=True),
+    sa.Column("finish_reasons", sa.String(128), nullable=True),
+    sa.Column("failed", sa.Boolean(), nullable=True),
+    sa.Column("interrupted", sa.Boolean(), nullable=True),
+    sa.Column("tightened", sa.Boolean(), nullable=True),
+    sa.Column("prompt_tokens", sa.BigInteger(), nullable=True),
+    sa.Column("completion_tokens", sa.BigInteger(), nullable=True),
+    sa.Column("draft_tokens", sa.BigInteger(), nullable=True),
+    sa.Column("accepted_tokens", sa.BigInteger(), nullable=True),
+    sa.Column("gateway_seconds", sa.Double(), nullable=True),
+    sa.Column("first_token_seconds", sa.Double(), nullable=True),
+    sa.Column("total_seconds", sa.Double(), nullable=True),
+    sa.UniqueConstraint("decision_id", name="uq_facets_decision_id"),
+    sa.ForeignKeyConstraint(
+        ["decision_id"], ["decisions.decision_id"], name="fk_facets_decision_id", ondelete="CASCADE"
+    ),
+    sa.Index("ix_facets_created_at", "created_at", "seq"),
+    sa.Index("ix_facets_caller", "caller", "created_at", "seq"),
+    sa.Index("ix_facets_attestation", "attestation", "created_at"),
+)
+"""What requests are looked for by: copies of parts of their records, one narrow row a request, so
+that a search reads no document. Made by `gateway.audit.facets`, and no part of any chain."""
+
 
 class Logged(NamedTuple):
     """A table of which every row is a link of a chain: append-only, written by the store alone."""
@@ -171,6 +206,8 @@ class Row(NamedTuple):
     make: Callable[[sa.Connection], Mapping[str, Any] | None] | None = None
     """Gives further values in the transaction that inserts the row, where the database numbers the
     table's rows; None: there is to be no row."""
+    facets: Mapping[str, Any] | None = None
+    """What the row adds to the facets of its request."""
 
 
 def decision_row(record: DecisionRecord, writer: str) -> Row:
@@ -189,6 +226,7 @@ def decision_row(record: DecisionRecord, writer: str) -> Row:
             "rule": key(record.decision.rule),
             "document": document.encode(record),
         },
+        facets=decision_facets(record),
     )
 
 
@@ -206,6 +244,7 @@ def outcome_row(record: OutcomeRecord) -> Row:
             "finish_reason": reasons or None,
             "document": document.encode(record),
         },
+        facets=outcome_facets(record),
     )
 
 
@@ -233,8 +272,3 @@ def feedback_row(record: Feedback, writer: str) -> Row:
             "document": document.encode(record),
         },
     )
-
-
-def key(text: str) -> str:
-    """``text`` as an index keeps it: cut, and without the characters that a database refuses."""
-    return text[:KEY_LENGTH].replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

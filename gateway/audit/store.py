@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from gateway.audit import database
 from gateway.audit.anchor import Anchor
+from gateway.audit.indexing import fill
 from gateway.audit.keys import Keyring
 from gateway.audit.ledger import Ledger, Pace
 from gateway.audit.orphans import closing_rows
@@ -51,7 +52,8 @@ class _Opened:
         self.interrupted = 0
         try:
             with place.enter(self.engine, ledger.writer, busy_seconds) as (connection, is_alive):
-                database.migrate(connection, place)
+                if database.migrate(connection, place):
+                    fill(connection)
                 ledger.open(connection)
                 for rows in closing_rows(connection, is_alive, clock()):
                     ledger.append(connection, rows)

@@ -6,9 +6,7 @@ import asyncio
 import getpass
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -16,17 +14,17 @@ import msgspec
 from gateway import config
 from gateway.archive import MAX_NOTE_CHARACTERS
 from gateway.archive import feedback as checked
-from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
+from gateway.audit.filters import Filters
+from gateway.audit.query import MAX_LIMIT, Entry, Page
 from gateway.audit.record import Feedback
 from gateway.cli import entries as render
 from gateway.cli import ledger
+from gateway.cli.asking import BadInput, ask, filtered, log_url
+from gateway.cli.digest import digest
 from gateway.cli.printing import console
+from gateway.cli.statistics import stats
 from gateway.errors import ConfigError, GatewayError
-from gateway.types import DOMAINS, Mode
-
-_T = TypeVar("_T")
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+from gateway.types import DOMAINS
 
 
 class _NotFound(click.ClickException):
@@ -35,73 +33,65 @@ class _NotFound(click.ClickException):
     exit_code = 1
 
 
-class _BadInput(click.ClickException):
-    """A wrong value, or no log to read."""
-
-    exit_code = 2
-
-
-class Moment(click.ParamType[float]):
-    """A time as seconds since the epoch: an ISO date or time, or an age such as ``90m``."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Raises click.BadParameter."""
-        if isinstance(value, float):
-            return value
-        number, unit = value[:-1], value[-1:]
-        try:
-            if unit in _UNITS and number.isascii() and number.isdigit():
-                return time.time() - int(number) * _UNITS[unit]
-            # A time without a zone is the reader's own.
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is neither an age like 90m, 12h or 7d nor a date like 2026-01-31")
-
-
 @click.group()
 def decisions() -> None:
     """Read, verify and keep the decision log, and add feedback to it."""
 
 
-_url = click.option("--url", help="The log's database URL; by default the configuration's.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one line an entry.")
 
 
-@decisions.command("list")
-@click.option(
+_limit = click.option(
     "--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="How many."
 )
-@click.option("--mode", type=click.Choice([mode.value for mode in Mode]), help="Decided mode.")
-@click.option("--domain", help="Most probable domain.")
-@click.option("--rule", help="Rule that decided.")
-@click.option("--caller", help="Caller id.")
-@click.option("--model", help="Model asked for.")
-@click.option("--since", type=Moment(), help="Not older: 90m, 12h, 7d or an ISO time.")
-@click.option("--failed", is_flag=True, help="Only where attestation failed.")
+_cursor = click.option("--cursor", help="Go on where a page ended: what it gave as its cursor.")
+
+
+@decisions.command("list")
+@_limit
+@_cursor
+@filtered
 @_as_json
-@_url
+@log_url
 def list_decisions(
-    limit: int, mode: str | None, as_json: bool, url: str | None, **filters: Any
+    filters: Filters, limit: int, cursor: str | None, as_json: bool, url: str | None
 ) -> None:
     """List decisions, newest first."""
-    wanted = Filters(mode=None if mode is None else Mode(mode), **filters)
-    page = ask(url, lambda reader: reader.list(wanted, limit=limit))
+    _print_page(ask(url, lambda reader: reader.list(filters, limit=limit, cursor=cursor)), as_json)
+
+
+@decisions.command("search")
+@click.argument("text")
+@_limit
+@_cursor
+@filtered
+@_as_json
+@log_url
+def search(
+    filters: Filters, limit: int, cursor: str | None, as_json: bool, url: str | None
+) -> None:
+    """Find decisions with TEXT in the caller, the rule or a note, or whose id, request id or digest
+    begins with it; newest first. Upper and lower case count in ids alone."""
+    _print_page(ask(url, lambda reader: reader.list(filters, limit=limit, cursor=cursor)), as_json)
+
+
+def _print_page(page: Page, as_json: bool) -> None:
     if as_json:
         _print_json(page.entries)
-        return
-    console(240).print(render.table(page.entries))
+    else:
+        console(240).print(render.table(page.entries))
     if page.next_cursor is not None:
-        click.echo(f"More than {limit}: narrow the search, or give a larger --limit.", err=True)
+        click.echo(
+            f"More than {len(page.entries)}: narrow the search, give a larger --limit, "
+            f"or go on with --cursor {page.next_cursor}",
+            err=True,
+        )
 
 
 @decisions.command("show")
 @click.argument("decision_id", metavar="ID")
 @_as_json
-@_url
+@log_url
 def show(decision_id: str, as_json: bool, url: str | None) -> None:
     """Show one decision whole. ID may be the beginning of an id that no other shares."""
     entry = _find(url, decision_id)
@@ -117,7 +107,7 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
 @click.option("--none", "none_of_them", is_flag=True, help="It belongs to none of the ten.")
 @click.option("--note", default="", help=f"Free text, {MAX_NOTE_CHARACTERS} characters at most.")
 @click.option("--by", default=getpass.getuser, help="Who says so; by default the user.")
-@_url
+@log_url
 def give_feedback(
     decision_id: str,
     domains: tuple[str, ...],
@@ -144,7 +134,7 @@ def give_feedback(
         record = checked(found, domains, note, by=by, given_at=time.time())
         asyncio.run(append(record))
     except (ConfigError, GatewayError) as error:
-        raise _BadInput(str(error)) from error
+        raise BadInput(str(error)) from error
     click.echo(f"{render.plain(found)}: {', '.join(domains) or 'none of the ten'}")
 
 
@@ -157,32 +147,12 @@ def _find(url: str | None, decision_id: str) -> Entry:
         raise _NotFound(f"no decision {decision_id!r} is in the log")
     if len(entries) > 1:
         ids = ", ".join(render.plain(entry.decision.decision_id) for entry in entries)
-        raise _BadInput(f"{decision_id!r} is the beginning of several: {ids}")
+        raise BadInput(f"{decision_id!r} is the beginning of several: {ids}")
     return entries[0]
 
 
-for command in (ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
+for command in (stats, digest, ledger.verify, ledger.prune, ledger.export_log, ledger.import_log):
     decisions.add_command(command)
-
-
-def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) -> _T:
-    """What a reader of the log at ``url``, or of the configured one, answers."""
-
-    async def run() -> _T:
-        reader = await DecisionReader.open(url or _configured_url())
-        try:
-            return await question(reader)
-        finally:
-            await reader.aclose()
-
-    try:
-        return asyncio.run(run())
-    except (ConfigError, GatewayError) as error:
-        raise _BadInput(str(error)) from error
-
-
-def _configured_url() -> str:
-    return config.load().audit.url
 
 
 def _print_json(entries: Sequence[Entry]) -> None:

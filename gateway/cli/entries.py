@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, RequestFacts
 from gateway.execution import Execution
 from gateway.types import SHORT_HASH_LENGTH, Decision, Mode, Signals
 
@@ -72,7 +72,7 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             "caller": record.caller.id + (f" ({record.caller.team})" if record.caller.team else ""),
             "model": f"{record.request.model} on {record.backend}",
             "asked": _asked(entry),
-            "digest": f"sha256 {record.request.digest}",
+            "digest": _digest(record.request),
             "policy": f"{record.decision.policy} {record.decision.policy_version}",
             "decided": f"{_decided(record.decision)}, seed {record.sampling.seed}",
             **_executed(entry),
@@ -85,6 +85,12 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
     yield _signals(record.signals)
     yield _seen(record.signals)
     yield _trace(record.decision)
+
+
+def _digest(request: RequestFacts) -> str:
+    if not request.digest_key:
+        return f"sha256 {request.digest}"
+    return f"hmac-sha256 {request.digest}, key {request.digest_key}"
 
 
 def _asked(entry: Entry) -> str:
@@ -128,7 +134,7 @@ def _executed(entry: Entry) -> dict[str, str]:
         spent = f", distortion {run.distortion:.3g}" if run.verifier_class == "lossy" else ""
         ran += f" ({run.verifier_class}{spent})"
     ending = ", ".join(reason.value for reason in outcome.finish_reasons) or "interrupted"
-    first = "-" if times.first_token is None else _duration(times.first_token)
+    first = "-" if times.first_token is None else duration(times.first_token)
     return {
         "executed": ran,
         "attestation": outcome.attestation,
@@ -138,10 +144,10 @@ def _executed(entry: Entry) -> dict[str, str]:
         "usage": f"{run.usage.prompt_tokens} prompt ({run.usage.cached_tokens} cached) + "
         f"{run.usage.completion_tokens} completion tokens in {run.num_steps} steps",
         "finished": ending + (f": {outcome.error}" if outcome.error else ""),
-        "timings": f"first token {first}, total {_duration(times.total)}; "
-        f"classify {_duration(times.classify)}, decide {_duration(times.decide)}, "
-        f"record {_duration(times.record)}, queue {_duration(run.queue_seconds)}, "
-        f"prefill {_duration(run.prefill_seconds)}, decode {_duration(run.decode_seconds)}",
+        "timings": f"first token {first}, total {duration(times.total)}; "
+        f"classify {duration(times.classify)}, decide {duration(times.decide)}, "
+        f"record {duration(times.record)}, queue {duration(run.queue_seconds)}, "
+        f"prefill {duration(run.prefill_seconds)}, decode {duration(run.decode_seconds)}",
     }
 
 
@@ -244,7 +250,8 @@ def _time(seconds: float, form: str) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime(form)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``seconds`` as people read them."""
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 

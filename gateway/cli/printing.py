@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -12,7 +13,9 @@ from rich.console import Console
 
 def print_json(value: Any) -> None:
     """One JSON document, laid out."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+    # ASCII, so that nothing a client sent can end a line or command a terminal.
+    plain = json.loads(msgspec.json.encode(value))
+    click.echo(json.dumps(plain, ensure_ascii=True, indent=2))
 
 
 def console(piped_width: int = 160) -> Console:

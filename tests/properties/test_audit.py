@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.audit import document, schema
 from gateway.audit.attestation import attest
-from gateway.audit.query import DecisionReader, Filters
+from gateway.audit.filters import Filters
+from gateway.audit.query import DecisionReader
 from gateway.audit.store import DecisionStore
 from gateway.errors import InvalidRequest
 from gateway.execution import Execution

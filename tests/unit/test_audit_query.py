@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.audit.query import DecisionReader, Entry, Filters
+from gateway.audit.filters import Filters
+from gateway.audit.query import DecisionReader, Entry
 from gateway.audit.store import DecisionStore
 from gateway.errors import AuditUnavailable, ConfigError, InvalidRequest
 from gateway.types import Caller, Mode, Signal, Signals
@@ -84,7 +85,7 @@ async def test_each_filter_keeps_what_it_names_and_all_of_them_must_hold(
     assert await _ids(reader, mode=Mode.STANDARD) == ["4"]
     assert await _ids(reader, rule="support") == ["5"]
     assert await _ids(reader, model="large") == ["6"]
-    assert await _ids(reader, failed=True) == ["5"]
+    assert await _ids(reader, flags=("attestation_failed",)) == ["5"]
     assert await _ids(reader, since=1005.0) == ["6", "5"]
     assert await _ids(reader, until=1002.0) == ["1", "0"]
     assert await _ids(reader, since=1003.0, until=1005.0) == ["4", "3"]

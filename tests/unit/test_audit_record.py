@@ -4,6 +4,7 @@ import hashlib
 
 import msgspec
 
+from gateway.audit.digests import Digests
 from gateway.audit.record import RequestFacts
 from gateway.types import ChatRequest, Message, Mode
 
@@ -17,7 +18,7 @@ def test_a_record_keeps_the_digest_of_the_body_and_no_text_of_it() -> None:
         body=body,
     )
 
-    facts = RequestFacts.of(request, prompt_tokens=5)
+    facts = RequestFacts.of(request, 5, Digests().of(body))
 
     assert hashlib.sha256(body).hexdigest() == facts.digest
     assert b"pneumonia" not in msgspec.json.encode(facts)
@@ -29,4 +30,7 @@ def test_a_record_keeps_the_digest_of_the_body_and_no_text_of_it() -> None:
 
 
 def test_a_prompt_is_told_from_messages_even_when_it_is_empty() -> None:
-    assert RequestFacts.of(ChatRequest(model="m", prompt=""), 0).endpoint == "completions"
+    assert (
+        RequestFacts.of(ChatRequest(model="m", prompt=""), 0, Digests().of(b"")).endpoint
+        == "completions"
+    )

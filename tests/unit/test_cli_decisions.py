@@ -342,3 +342,70 @@ def test_feedback_makes_no_log(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "there is no decision log at" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--domain", "medical:0.5"), 1),
+        (("--executed", "speculative"), 2),
+        (("--flag", "truncated"), 1),
+        (("--flag", "open", "--flag", "truncated"), 0),
+        (("--until", "1970-01-01T00:16:42Z"), 1),
+        (("--team", "nobody"), 0),
+        (("--backend", "local", "--policy", "ffff"), 3),
+        (("--verifier", "exact", "--finish", "stop"), 2),
+    ],
+)
+def test_a_list_takes_every_filter(url: str, options: tuple[str, ...], expected: int) -> None:
+    found = _ids(_run("list", "--json", "--url", url, *options))
+    counted = json.loads(_run("stats", "--all", "--json", "--url", url, *options).stdout)
+    assert len(found) == expected
+    assert sum(group["requests"] for group in counted["groups"]) == expected
+
+
+def test_a_cursor_goes_on_where_the_page_ended(url: str) -> None:
+    first = _run("list", "--json", "--limit", "2", "--url", url)
+    cursor = first.stderr.split("--cursor ")[1].strip()
+    rest = _run("list", "--json", "--limit", "2", "--cursor", cursor, "--url", url)
+    assert _ids(first) + _ids(rest) == ["dec_000003", "dec_000002", "dec_000001"]
+    assert rest.stderr == ""
+
+
+def test_a_search_finds_ids_by_their_beginning_and_names_by_any_part(url: str) -> None:
+    assert _ids(_run("search", "dec_000002", "--json", "--url", url)) == ["dec_000002"]
+    assert _ids(_run("search", "EDIC", "--json", "--url", url)) == ["dec_000002"]
+    assert _ids(_run("search", "EDIC", "--mode", "hybrid", "--json", "--url", url)) == []
+    assert "dec_000002" in _run("search", "medic", "--url", url).stdout
+    assert _run("search", "", "--url", url).exit_code == 2
+
+
+def test_statistics_are_a_table_with_a_row_for_each_group(url: str) -> None:
+    result = _run("stats", "--by", "rule", "--url", url)
+    assert result.exit_code == 0
+    assert {line.split()[0] for line in result.stdout.splitlines()[1:]} == {"code", "medical"}
+    days = _run("stats", "--by", "day", "--by", "policy", "--url", url).stdout
+    assert "1970-01-01" in days
+    assert "f" * 12 in days
+    assert "f" * 13 not in days
+
+
+def test_no_name_forges_a_row_of_the_statistics(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    _fill(url, [decided(1, rule=HOSTILE), decision_record(2, caller=Caller(HOSTILE, HOSTILE))])
+    for arguments in (
+        ("stats", "--by", "rule", "--by", "caller", "--by", "team"),
+        ("search", "x"),
+        ("stats", "--by", "rule", "--json"),
+    ):
+        output = _run(*arguments, "--url", url).stdout
+        assert all(c.isprintable() or c == "\n" for c in output)
+        assert "\n[red]" not in output
+
+
+def test_an_empty_log_has_no_statistics(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.db"
+    _fill(url, [])
+    assert _run("stats", "--url", url).exit_code == 0
+    found = json.loads(_run("stats", "--json", "--url", url).stdout)
+    assert found == {"by": ["domain", "mode"], "groups": [], "truncated": False}

@@ -30,6 +30,7 @@ from gateway import config, extensions
 from gateway.api import body
 from gateway.api.requests import DEFAULT_MAX_TOKENS
 from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
+from gateway.audit.record import Timings
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
 from gateway.classification.base import classify
@@ -39,16 +40,18 @@ from gateway.cli.serve import serve
 from gateway.config import GatewayConfig
 from gateway.documents.document import MAX_CHARACTERS
 from gateway.errors import GatewayError, InvalidRequest, QueueFull, UnsupportedParameter
+from gateway.execution import Execution
 from gateway.routing.decide import decide
 from gateway.routing.policy import parse_policy
 from gateway.routing.testing import given_signals
 from gateway.telemetry import Telemetry
-from gateway.types import Caller, ChatRequest, Message, Mode
+from gateway.types import Caller, ChatRequest, Message, Mode, Signals
 from tests.contract import test_backends as backend_contract
 from tests.contract import test_classifiers as classifier_contract
 from tests.records import decision_record, outcome_record
 
 ROOT = Path(__file__).parents[2]
+LOG_SCHEMA = (ROOT / "docs" / "log-schema.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -202,8 +205,46 @@ def test_the_example_of_the_log_line_has_every_field_and_no_other(
     (example,) = blocks(OPERATIONS, "json")
 
     assert set(written) == set(json.loads(example))
-    for name in ("acceptance_rate", "mean_acceptance_length", "num_drafts", "completion_tokens"):
+    for name in ("acceptance_rate", "mean_acceptance_length", "num_drafts"):
         assert written[name] == json.loads(example)[name]
+
+
+JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array of strings": (list,),
+}
+
+
+def test_the_schema_of_the_log_line_is_that_of_real_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, _, rest = LOG_SCHEMA.partition("\n| Field | Type | Meaning |\n|---|---|---|\n")
+    rows = [line.strip("|").split(" | ") for line in rest.strip().splitlines()]
+    types = {quoted(name)[0]: type_.strip().split(" or ") for name, type_, _ in rows}
+    request = msgspec.structs.replace(decision_record().request, model="m")
+    bare = decision_record(request=request, signals=Signals(), caller=Caller())
+    never_ran = outcome_record(execution=Execution(), timings=Timings())
+    whole = decision_record(
+        traceparent="00-1-2-01", sampling=msgspec.structs.replace(bare.sampling, max_tokens=9)
+    )
+    tightened = msgspec.structs.replace(outcome_record().execution, tightened_by="probe")
+    Telemetry().observe(whole, outcome_record(execution=tightened, error="x: y"))
+    Telemetry().observe(bare, never_ran)
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line in lines:
+        assert set(line) == set(types)
+        for name, value in line.items():
+            allowed = [kind for word in types[name] for kind in JSON_TYPES[word]]
+            assert type(value) in allowed, (name, value)
+    # What may be null is null somewhere, and something somewhere else.
+    nullable = {name for name, words in types.items() if "null" in words}
+    assert nullable == {name for name in types if None in (lines[0][name], lines[1][name])}
+    assert all(lines[0][name] is not None for name in nullable)
 
 
 def test_every_other_log_event_is_documented_and_no_other() -> None:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import click
 
 from gateway import config
-from gateway.audit.query import MAX_LIMIT, DecisionReader, Filters
+from gateway.audit.filters import Filters
+from gateway.audit.query import MAX_LIMIT, DecisionReader
 from gateway.classification.promise import Labelled
-from gateway.cli.decisions import Moment, ask
+from gateway.cli.asking import Moment, ask
 from gateway.cli.progress import count_progress
 from gateway.errors import ConfigError, Problem
 from gateway.labelled import Logged, logged, merged

@@ -11,8 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry, Filters
-from gateway.cli.decisions import Moment, ask
+from gateway.audit.filters import Filters
+from gateway.audit.query import MAX_LIMIT, DecisionReader, Entry
+from gateway.cli.asking import Moment, ask
 from gateway.cli.policy.chosen import chosen_policy
 from gateway.cli.printing import print_json
 from gateway.replay import Replayed, ReplayReport, Speed
