@@ -8,7 +8,7 @@ from litestar.di import Provide
 from gateway.api.auth import provide_caller, require_api_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
-from gateway.api.decisions import get_decision, give_feedback
+from gateway.api.decisions import erase_text, get_decision, give_feedback
 from gateway.api.errors import error_handler
 from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
@@ -42,6 +42,7 @@ def build_router(
             get_model,
             explain_decision,
             get_decision,
+            erase_text,
             give_feedback,
             *policy_routes,
         ],
