@@ -43,6 +43,11 @@ class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
+def _refuse_repeated(ids: list[str]) -> None:
+    if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
+        raise ValueError(f"two keys have the same id {repeated[0]!r}")
+
+
 class LogKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key of the decision log, past or present: its name in the log, and where its secret is."""
 
@@ -95,11 +100,6 @@ class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _refuse_repeated([key.id for key in self.keys])
-
-
-def _refuse_repeated(ids: list[str]) -> None:
-    if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
-        raise ValueError(f"two keys have the same id {repeated[0]!r}")
 
 
 class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ from gateway.audit.ledger import Pace
 from gateway.audit.query import DecisionReader
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
-from gateway.audit.vault import Vault
+from gateway.audit.vault import Vault, open_vault
 from gateway.backends.base import Backend, Checker
 from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
@@ -235,15 +235,9 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
         yield Running(gateway, keeper, archive)
 
 
-def open_vault(audit: AuditConfig) -> Vault | None:
-    """What locks captured texts; None without a key. Raises ConfigError."""
-    keys = keyring(text_secrets(audit), path="audit.text.keys")
-    return Vault(keys) if keys else None
-
-
 def _for_texts(audit: AuditConfig) -> tuple[Vault | None, list[Masker]]:
     """The vault and the masks. Raises ConfigError where texts are to be kept without a key."""
-    vault, maskers = open_vault(audit), audit.text.maskers
+    vault, maskers = open_vault(text_secrets(audit)), audit.text.maskers
     if vault is None and audit.text.capture == "text":
         raise _no_vault("audit.text.capture")
     return vault, [extensions.build("maskers", name, maskers[name]) for name in maskers]

@@ -114,7 +114,7 @@ def scrub(engine: sa.Engine) -> bool:
     try:
         cursor = connection.cursor()
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        busy, *_ = cursor.fetchone()
+        ((busy, *_),) = cursor.fetchall()
         return not busy
     finally:
         connection.close()

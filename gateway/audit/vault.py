@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
+import secrets as random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gateway.audit.keys import Key, Keyring
+from gateway.audit.keys import Key, Keyring, keyring
 from gateway.errors import GatewayError
 
 _NONCE_BYTES = 12
@@ -48,7 +49,7 @@ class Vault:
 
     def lock(self, text: bytes, purpose: str) -> Locked:
         """Encrypt; only who names the same ``purpose`` can unlock it."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
+        nonce = random.token_bytes(_NONCE_BYTES)
         sealed = self._cipher(self._keys.signing).encrypt(nonce, text, purpose.encode())
         return Locked(self._keys.signing.id, base64.b64encode(nonce + sealed).decode("ascii"))
 
@@ -76,6 +77,15 @@ class Vault:
             derive = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_PURPOSE)
             self._ciphers[key.id] = AESGCM(derive.derive(key.secret))
         return self._ciphers[key.id]
+
+
+def open_vault(secrets: Iterable[tuple[str, bytes]]) -> Vault | None:
+    """A vault with the keys of these ids and secrets, the first of which locks; None without any.
+
+    Raises ConfigError for a secret that is too short.
+    """
+    keys = keyring(secrets, path="audit.text.keys")
+    return Vault(keys) if keys else None
 
 
 def purpose(decision_id: str, kind: str) -> str:
