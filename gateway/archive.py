@@ -12,8 +12,8 @@ from gateway.audit.base import AddendumLog, FeedbackLog, TextLog
 from gateway.audit.erasure import Erased, Wanted
 from gateway.audit.query import DecisionReader, Entry
 from gateway.audit.record import Access, Feedback
-from gateway.audit.vault import Locked, TextLocked, Vault, purpose
-from gateway.errors import InvalidRequest, NotFound, PermissionDenied, cut
+from gateway.audit.vault import Locked, Vault, purpose
+from gateway.errors import InvalidRequest, NotFound, PermissionDenied, TextLocked, cut
 from gateway.types import DOMAINS, Caller
 
 MAX_NOTE_CHARACTERS = 4096

@@ -14,19 +14,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.audit.keys import Key, Keyring, keyring
-from gateway.errors import GatewayError
+from gateway.errors import TextLocked
 
 _NONCE_BYTES = 12
 """Drawn anew for each text (NIST SP 800-38D allows a key 2^32 texts with drawn ones)."""
 _PURPOSE = b"draftgate text 1"
 """So that the key made here is of no use anywhere else."""
-
-
-class TextLocked(GatewayError):
-    """There is a text, and it cannot be read: the key is not there, or the text was changed."""
-
-    status = 409
-    code = "text_locked"
 
 
 class Locked(NamedTuple):

@@ -233,7 +233,14 @@ def test_the_best_of_several_is_proved_from_the_body(
     live: LiveServer, command: Callable[..., Result], tmp_path: Path
 ) -> None:
     raw = json.dumps(
-        {"model": "tiny", "prompt": "a function", "best_of": 3, "n": 2, "max_tokens": 9}
+        {
+            "model": "tiny",
+            "prompt": "a function",
+            "best_of": 3,
+            "n": 2,
+            "max_tokens": 40,
+            "temperature": 0.1,
+        }
     ).encode()
     answer = live.post(raw, "/v1/completions", authorization=f"Bearer {ANN}")
     decision_id = answer.headers["x-draftgate-decision-id"]
@@ -248,12 +255,12 @@ def test_the_best_of_several_is_proved_from_the_body(
     refused = command("replay", decision_id, "--body", str(wrong))
     assert refused.exit_code == 2
     assert "is not the body of this request, byte for byte" in refused.output
-    prompt.write_text("another function")
+    prompt.write_text("zebra")
     other = command("replay", decision_id, "--prompt-file", str(prompt), "--json")
     assert other.exit_code == 1
     found = json.loads(other.stdout)
     assert (found["equal"], found["difference"]) == (False, None)
-    assert "the prompt has 16 tokens here, and had 10" in found["notes"]
+    assert "the prompt has 5 tokens here, and had 10" in found["notes"]
 
 
 def test_a_masked_or_missing_text_asks_for_the_body(

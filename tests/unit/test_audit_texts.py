@@ -22,9 +22,9 @@ from gateway.audit.record import Access, Shadow, TextFacts
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
 from gateway.audit.texts import Captured, ciphertext_digest
-from gateway.audit.vault import Locked, TextLocked, Vault, open_vault, purpose
+from gateway.audit.vault import Locked, Vault, open_vault, purpose
 from gateway.audit.verification import verify
-from gateway.errors import AuditUnavailable, ConfigError
+from gateway.errors import AuditUnavailable, ConfigError, TextLocked
 from gateway.types import Caller
 from tests.databases import LogDatabase, SqliteDatabase
 from tests.records import decision_record, outcome_record
