@@ -10,7 +10,6 @@ import logging
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -20,12 +19,14 @@ from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.logprobs import token_logprobs
+from decoders.margin import margins
 from decoders.models.base import LanguageModel, Row, Tokenizer
 from decoders.noise import noise_for
 from decoders.params import FinishReason, ParameterError
 from decoders.probe import PrefillProbe
+from decoders.queue import Queue
 from decoders.readings import NoReadings, PromptReadings, Readings
-from decoders.request import EngineStopped, PromptTooLong, QueueFull, Request, Ticket
+from decoders.request import EngineStopped, PromptTooLong, Request, Ticket
 from decoders.sequence import Piece, TokenSequence
 from decoders.slots import SlotTable
 from decoders.verification import Verified, verify_rows
@@ -61,9 +62,8 @@ class Engine:
         self._probed = probe is not None
         self._slots = SlotTable(model.num_slots, self._readings.copier)
         self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
-        self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._waiting: deque[Ticket] = deque()
+        self._waiting = Queue(max_queue)
         self._running: list[Ticket] = []
         self._changed = threading.Condition()
         self._stopping = False
@@ -81,13 +81,10 @@ class Engine:
         with self._changed:
             if self._stopping:
                 raise EngineStopped("the engine is stopped")
-            room = self._max_queue + self._slots.num_free - len(self._waiting)
-            if len(tickets) > room:
-                raise QueueFull(f"{len(self._waiting)} requests are waiting already")
+            self._waiting.put(tickets, self._slots.num_free + len(self._patient()))
             for ticket in tickets:
                 ticket.number = self._next_number
                 self._next_number += 1
-            self._waiting.extend(tickets)
             self._changed.notify()
         return tickets
 
@@ -124,7 +121,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait for a slot."""
+        """Requests that wait for a slot, without the patient ones."""
         return len(self._waiting)
 
     def start(self) -> None:
@@ -164,7 +161,7 @@ class Engine:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._running or self._stopping):
+                while self._waiting.is_empty and not (self._running or self._stopping):
                     self._changed.wait()
                 if self._stopping:
                     return
@@ -178,21 +175,29 @@ class Engine:
 
     def _drop_cancelled(self) -> None:
         with self._changed:
-            waiting = [ticket for ticket in self._waiting if ticket.cancelled]
-            for ticket in waiting:
-                self._waiting.remove(ticket)
+            waiting = self._waiting.take_cancelled()
         running = [ticket for ticket in self._running if ticket.cancelled]
         for ticket in waiting + running:
             self._finish(ticket, FinishReason.CANCELLED)
 
     def _admit(self) -> None:
+        self._make_way()
         with self._changed:
-            while self._waiting and self._slots.num_free:
-                ticket = self._waiting.popleft()
+            while self._slots.num_free and (ticket := self._waiting.take()) is not None:
                 self._slots.take(ticket)
                 self._running.append(ticket)
                 ticket.admitted_at = time.perf_counter()
                 ticket.stats.queue_seconds = ticket.admitted_at - ticket.submitted_at
+
+    def _make_way(self) -> None:
+        """Give up what is patient as soon as something waits that is not."""
+        if len(self._waiting):
+            for ticket in self._patient():
+                ticket.evicted = True
+                self._finish(ticket, FinishReason.CANCELLED)
+
+    def _patient(self) -> list[Ticket]:
+        return [ticket for ticket in self._running if ticket.request.patient]
 
     def _propose(self) -> list[Share]:
         """What each row brings to this step: its next tokens and its draft.
@@ -291,6 +296,8 @@ class Engine:
         piece, emitted = sequence.extend(verdict.token_ids, logprobs)
         if ticket.constraint is not None:
             ticket.constraint.accept(verdict.token_ids[:emitted])
+        if ticket.request.with_margins:
+            ticket.margins += margins(verified.scores[:emitted], ticket.noise, position)
         ticket.stats.logprob += sum(entry.logprob for entry in logprobs[:emitted])
         # The last emitted token is not in the cache yet; accepted draft tokens are.
         ticket.num_cached = len(sequence.token_ids) - 1

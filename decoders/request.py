@@ -80,6 +80,11 @@ class Request:
     on_prefill: PrefillListener | None = None
     """Who hears what the probe reads. A row that then may not draft goes on in standard mode, and is
     verified exactly."""
+    patient: bool = False
+    """Whether the row has a slot only while no other request waits for one, and is given up when one
+    does."""
+    with_margins: bool = False
+    """Whether to keep how close each choice was: `Ticket.margins`."""
     noise: Noise | None = None
     """In place of the noise that ``params`` ask for; for proofs that enumerate every choice."""
 
@@ -113,7 +118,11 @@ class Ticket:
         self.history = History()
         self.last_scores: Tensor | None = None
         """[vocab]: softmax is the law of the last emitted token; kept for rows that may draft."""
+        self.margins: list[float] = []
+        """One an emitted token, where wanted: best minus second best score, noise included."""
         self.cancelled = False
+        self.evicted = False
+        """Whether the engine gave up the patient row for another."""
         self.submitted_at = time.perf_counter()
         self.admitted_at = 0.0
         self.first_token_at = 0.0

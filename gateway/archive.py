@@ -1,18 +1,23 @@
-"""`Archive`: what one caller may see of the decision log, and what people say afterwards of its requests."""
+"""`Archive`: what one caller may see of the decision log, and what people say afterwards of its requests.
+
+Texts are for administrators alone, and nobody sees one without a record of it.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from gateway.audit.base import FeedbackLog
+from gateway.audit.base import AddendumLog, FeedbackLog, TextLog
+from gateway.audit.erasure import Erased, Wanted
 from gateway.audit.filters import Filters
 from gateway.audit.query import DecisionReader, Entry, Page
-from gateway.audit.record import Feedback
+from gateway.audit.record import Access, Feedback
 from gateway.audit.statistics import Statistics
-from gateway.errors import InvalidRequest, NotFound, cut
+from gateway.audit.vault import Locked, Vault, purpose
+from gateway.errors import InvalidRequest, NotFound, PermissionDenied, TextLocked, cut
 from gateway.types import DOMAINS, Caller
 
 MAX_NOTE_CHARACTERS = 4096
@@ -22,10 +27,21 @@ class Archive:
     """The log, read and commented on. Callers see their own requests, administrators all."""
 
     def __init__(
-        self, reader: DecisionReader, log: FeedbackLog, *, clock: Callable[[], float] = time.time
+        self,
+        reader: DecisionReader,
+        log: FeedbackLog,
+        *,
+        texts: TextLog,
+        addenda: AddendumLog,
+        vault: Vault | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """Without a ``vault`` no text can be read, but each can be erased."""
         self._reader = reader
         self._log = log
+        self._texts = texts
+        self._addenda = addenda
+        self._vault = vault
         self._clock = clock
 
     async def get(self, decision_id: str, caller: Caller) -> Entry:
@@ -44,6 +60,38 @@ class Archive:
     async def stats(self, filters: Filters, caller: Caller, by: Sequence[str]) -> Statistics:
         """Counts of what the caller may see. Raises InvalidRequest."""
         return await self._reader.stats(visible(filters, caller), by=by)
+
+    async def read(self, decision_id: str, caller: Caller) -> tuple[Entry, Mapping[str, str]]:
+        """The entry, and its captured texts by kind; that they were read is on record before.
+
+        Raises PermissionDenied for who is no administrator, NotFound, TextLocked, AuditUnavailable.
+        """
+        self._only_administrators(caller, "see the text of requests")
+        entry = await self.get(decision_id, caller)
+        return entry, await open_texts(
+            self._reader,
+            self._addenda,
+            self._vault,
+            Access(
+                decision_id=entry.decision.decision_id,
+                added_at=self._clock(),
+                by=caller.id,
+                through="api",
+            ),
+        )
+
+    async def erase(self, decision_id: str, caller: Caller, reason: str) -> Erased:
+        """Erase the texts of one request. Raises like `read`, and InvalidRequest without a reason."""
+        self._only_administrators(caller, "erase the text of requests")
+        entry = await self.get(decision_id, caller)
+        found = entry.decision.decision_id
+        checked = erasure_reason(reason)
+        return await self._texts.erase(Wanted(by=caller.id, reason=checked, decision_id=found))
+
+    @staticmethod
+    def _only_administrators(caller: Caller, what: str) -> None:
+        if not caller.admin:
+            raise PermissionDenied(f"Only an administrator may {what}.")
 
     async def comment(
         self, decision_id: str, caller: Caller, domains: Iterable[str], note: str = ""
@@ -68,6 +116,32 @@ def visible(filters: Filters, caller: Caller) -> Filters:
         message = f"Only an administrator may look for others; leave it out, or give {caller.id!r}."
         raise InvalidRequest(message, param="caller")
     return msgspec.structs.replace(filters, caller=caller.id)
+
+
+async def open_texts(
+    reader: DecisionReader, addenda: AddendumLog, vault: Vault | None, access: Access
+) -> Mapping[str, str]:
+    """The captured texts of a request by kind, after ``access`` was recorded. Raises TextLocked."""
+    captured = [one for one in await reader.captures(access.decision_id) if one.ciphertext]
+    if not captured:
+        return {}
+    if vault is None:
+        raise TextLocked("There is a text, and no key to read it: set DRAFTGATE_TEXT_KEY.")
+    await addenda.append_addendum(access)
+    return {
+        facts.kind: vault.unlock(
+            Locked(facts.key_id, ciphertext or ""), purpose(facts.decision_id, facts.kind)
+        ).decode("utf-8", "replace")
+        for facts, ciphertext in captured
+    }
+
+
+def erasure_reason(reason: str) -> str:
+    """Why texts are erased, as it is recorded. Raises InvalidRequest."""
+    if not reason.strip() or len(reason) > MAX_NOTE_CHARACTERS:
+        message = f"Say why, in {MAX_NOTE_CHARACTERS} characters at most: it is recorded."
+        raise InvalidRequest(message, param="reason")
+    return reason
 
 
 def feedback(

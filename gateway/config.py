@@ -18,6 +18,7 @@ from gateway.errors import ConfigError, Problem
 
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
+TEXT_VARIABLE = "DRAFTGATE_TEXT_KEY"
 
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -43,8 +44,13 @@ class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-class SigningKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that signs the decision log, or did: its name in the log, and where its secret is."""
+def _refuse_repeated(ids: list[str]) -> None:
+    if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
+        raise ValueError(f"two keys have the same id {repeated[0]!r}")
+
+
+class LogKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key of the decision log, past or present: its name in the log, and where its secret is."""
 
     id: Name
     env: Annotated[str, msgspec.Meta(pattern=_VARIABLE)]
@@ -59,6 +65,24 @@ class RetentionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of records, in millions of bytes; indexes come on top."""
 
 
+class TextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether prompts and answers are kept, and how."""
+
+    capture: Annotated[str, msgspec.Meta(pattern="^(none|text)$")] = "none"
+    """For decisions that say nothing themselves."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=64 << 20)] = 65536
+    """Of a prompt, and again of an answer; the rest is cut off."""
+    maskers: Mapping[str, Mapping[str, Any]] = msgspec.field(
+        default_factory=lambda: {"patterns": {}}
+    )
+    """Entry points of what takes personal data out of texts, in order, with their options."""
+    keys: tuple[LogKeyConfig, ...] = ()
+    """The first locks, all unlock; none: the key in ``DRAFTGATE_TEXT_KEY``, if there is one."""
+
+    def __post_init__(self) -> None:
+        _refuse_repeated([key.id for key in self.keys])
+
+
 class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where decisions are recorded."""
 
@@ -66,18 +90,17 @@ class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An SQLAlchemy URL; empty: an SQLite file in the state directory, as `load` fills in."""
     required: bool = True
     """Whether a request that cannot be recorded is refused."""
-    keys: tuple[SigningKeyConfig, ...] = ()
+    keys: tuple[LogKeyConfig, ...] = ()
     """The first signs, all verify; none: the key in ``DRAFTGATE_AUDIT_KEY``, if there is one."""
     anchor: Path | None = None
     """A file, apart from the database, that says how far the log had come."""
     checkpoint_rows: Annotated[int, msgspec.Meta(ge=1)] = 1000
     checkpoint_seconds: Seconds = 60.0
     retention: RetentionConfig = RetentionConfig()
+    text: TextConfig = TextConfig()
 
     def __post_init__(self) -> None:
-        ids = [key.id for key in self.keys]
-        if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
-            raise ValueError(f"two keys have the same id {repeated[0]!r}")
+        _refuse_repeated([key.id for key in self.keys])
 
 
 class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -248,20 +271,28 @@ def complete(config: GatewayConfig) -> GatewayConfig:
 
 
 def signing_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
-    """Id and secret of each key of the log that the environment holds; the first one signs.
+    """Id and secret of each key that signs the log, as the environment holds them; the first signs.
 
     A key that nobody named has the empty id. Raises ConfigError when the first one is not there:
     a log that is meant to be signed must not become an unsigned one unnoticed.
     """
-    if not audit.keys:
-        secret = os.environ.get(SIGNING_VARIABLE)
+    return _secrets(audit.keys, SIGNING_VARIABLE, "audit.keys")
+
+
+def text_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
+    """The same of each key that locks captured texts; the first locks."""
+    return _secrets(audit.text.keys, TEXT_VARIABLE, "audit.text.keys")
+
+
+def _secrets(keys: tuple[LogKeyConfig, ...], variable: str, place: str) -> list[tuple[str, bytes]]:
+    if not keys:
+        secret = os.environ.get(variable)
         return [("", secret.encode())] if secret else []
-    found = [(key.id, os.environ.get(key.env, "").encode()) for key in audit.keys]
+    found = [(key.id, os.environ.get(key.env, "").encode()) for key in keys]
     if not found[0][1]:
-        first = audit.keys[0]
-        message = f"the environment has no {first.env}, which holds the key {first.id!r}"
-        hint = "set it, or take the key out of audit.keys"
-        raise ConfigError([Problem(message, path="audit.keys", hint=hint)])
+        message = f"the environment has no {keys[0].env}, which holds the key {keys[0].id!r}"
+        hint = f"set it, or take the key out of {place}"
+        raise ConfigError([Problem(message, path=place, hint=hint)])
     return [(key_id, secret) for key_id, secret in found if secret]
 
 

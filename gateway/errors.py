@@ -129,6 +129,14 @@ class Conflict(GatewayError):
     code = "conflict"
 
 
+class TextLocked(GatewayError):
+    """There is a text, and it cannot be read: the key is not there, or the text was changed."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "text_locked"
+
+
 class PreconditionFailed(GatewayError):
     """Somebody else was faster: what was to be replaced is not there any more."""
 

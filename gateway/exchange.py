@@ -10,14 +10,14 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gateway.audit.attestation import attest
 from gateway.audit.digests import Digests
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
-from gateway.backends.base import Backend, Generation
+from gateway.backends.base import Backend, Generation, Traced
 from gateway.errors import BackendFailed, GatewayError
 from gateway.execution import Execution
 from gateway.opinion import Review
@@ -69,6 +69,21 @@ class Exchange:
         self.error: str | None = None
         self.classify_seconds = self.decide_seconds = self.record_seconds = 0.0
         self.first_token_seconds: float | None = None
+        self.keeps_text = False
+        """Whether to remember what each choice says."""
+        self._texts: dict[int, list[str]] = {}
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The choices' texts so far; none where they are not kept, or nothing was said."""
+        if not self._texts:
+            return ()
+        return tuple("".join(self._texts.get(index, ())) for index in range(self.request.n))
+
+    @property
+    def outputs(self) -> Sequence[Sequence[int]]:
+        """The token ids of each answer so far; none where the backend has no tokens."""
+        return self.generation.outputs if isinstance(self.generation, Traced) else ()
 
     @property
     def receipt(self) -> Receipt:
@@ -140,6 +155,8 @@ class Exchange:
             raise BackendFailed(detail=f"the backend gave up: {chunk.finish_reason}")
         if chunk.text and self.first_token_seconds is None:
             self.first_token_seconds = time.perf_counter() - self.arrived
+        if self.keeps_text and chunk.text:
+            self._texts.setdefault(chunk.index, []).append(chunk.text)
         if chunk.finish_reason is not None:
             self.finished[chunk.index] = chunk.finish_reason
 
@@ -147,6 +164,19 @@ class Exchange:
         """Hold the backend to a finish reason for every choice. Raises BackendFailed."""
         if missing := self.request.n - len(self.finished):
             raise BackendFailed(detail=f"no finish reason came for {missing} of the choices")
+
+    def executed(self) -> Execution:
+        """What the backend really did, with the digests of what it emitted."""
+        if self.generation is None:
+            return Execution(backend=self.backend_name, model=self.request.model)
+        execution, outputs = self.generation.execution, self.outputs
+        if not any(outputs):
+            return execution
+        return msgspec.structs.replace(
+            execution,
+            output_digests=tuple(self._digests.of_tokens(ids).value for ids in outputs),
+            output_lengths=tuple(map(len, outputs)),
+        )
 
     def outcome(self, execution: Execution) -> OutcomeRecord:
         """The record of how it went."""

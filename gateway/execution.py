@@ -48,6 +48,11 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     opinion: Opinion | None = None
     tally: Tally | None = None
     """What was measured of the emitted tokens; None where the backend measures nothing."""
+    output_digests: tuple[str, ...] = ()
+    """`token_digest` of what each answer emitted, in the order of their seeds, those included that are
+    no choice; empty where the backend has no tokens, or emitted none."""
+    output_lengths: tuple[int, ...] = ()
+    """How many tokens each digest is of."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.errors import ConfigError, Problem
 
-KINDS = ("classifiers", "backends", "draft_sources", "verifiers")
+KINDS = ("classifiers", "backends", "draft_sources", "verifiers", "maskers")
 
 
 def names(kind: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ command group, and must touch no other setting of its host.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
@@ -30,28 +30,35 @@ from gateway.audit.ledger import Pace
 from gateway.audit.query import DecisionReader
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
+from gateway.audit.vault import Vault, open_vault
 from gateway.backends.base import Backend, Checker
+from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
 from gateway.classification.drift import ScoreWindow
 from gateway.config import (
     SIGNING_VARIABLE,
+    TEXT_VARIABLE,
     AuditConfig,
     GatewayConfig,
     OtlpConfig,
+    TextConfig,
     complete,
     load,
     otlp_headers,
     signing_secrets,
+    text_secrets,
 )
 from gateway.errors import ConfigError, Problem, Unavailable
 from gateway.keeper import PolicyKeeper, summary
 from gateway.log import Log, build_log
+from gateway.masking import Masker
 from gateway.routing import files
 from gateway.routing.active import ActivePolicy
 from gateway.routing.policy import Policy
 from gateway.routing.vetting import Vetting
 from gateway.service import Gateway
+from gateway.shadows import Shadows
 from gateway.telemetry import Telemetry
 from gateway.types import ChatRequest, Message, Signals
 
@@ -132,8 +139,12 @@ class Running(NamedTuple):
     archive: Archive
 
 
-def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
-    """Raise ConfigError for the first decision of ``policy`` that a backend in reach cannot obey."""
+def check(policy: Policy, backends: Mapping[str, Backend], *, has_vault: bool = False) -> None:
+    """Raise ConfigError for the first decision of ``policy`` that cannot be obeyed: by a backend in
+    reach, or because texts that are to be kept cannot be locked."""
+    keeps = next((each for each in policy.decisions if each.capture == "text"), None)
+    if keeps is not None and not has_vault:
+        raise _no_vault(f"{policy.path}: rule {keeps.rule!r}")
     for decision in policy.decisions:
         for name, backend in backends.items():
             if decision.backend not in (None, name) or not isinstance(backend, Checker):
@@ -158,6 +169,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     if config.policy is None:
         raise ValueError("the configuration is not complete")
     log = build_log(config.log.level, json=config.log.json)
+    vault, maskers = _for_texts(config.audit)
     classifiers: dict[str, Classifier] = {
         name: extensions.build("classifiers", name, {}) for name in config.classifiers
     }
@@ -193,7 +205,8 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             )
             started.push_async_callback(backend.aclose)
             backends[name] = backend
-        check(active.current, backends)
+        obeyable = partial(check, backends=backends, has_vault=vault is not None)
+        obeyable(active.current)
         models = (model.id for backend in backends.values() for model in backend.models)
         drift = None if contract is None else ScoreWindow(contract)
         telemetry = Telemetry(models, log=log, drift=drift, exporter=exporter)
@@ -202,7 +215,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             active,
             snapshot=snapshot,
             vetting=vetting,
-            obeyable=partial(check, backends=backends),
+            obeyable=obeyable,
             changes=audit,
             versions=reader,
             telemetry=telemetry,
@@ -220,13 +233,39 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             classifier_timeout_seconds=config.classifier_timeout_seconds,
             assured=Assured(contract, hashes=hashes),
             digests=Digests(keys),
+            capture=None
+            if vault is None
+            else _capture(config.audit.text, audit, vault, maskers, log),
+            shadows=Shadows(audit, telemetry, log=log),
         )
         started.pop_all()
         started.push_async_callback(reader.aclose)
         started.push_async_callback(gateway.aclose)
         watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
         started.callback(watching.cancel)
-        yield Running(gateway, keeper, Archive(reader, audit))
+        archive = Archive(reader, audit, texts=audit, addenda=audit, vault=vault)
+        yield Running(gateway, keeper, archive)
+
+
+def _for_texts(audit: AuditConfig) -> tuple[Vault | None, list[Masker]]:
+    """The vault and the masks. Raises ConfigError where texts are to be kept without a key."""
+    vault, maskers = open_vault(text_secrets(audit)), audit.text.maskers
+    if vault is None and audit.text.capture == "text":
+        raise _no_vault("audit.text.capture")
+    return vault, [extensions.build("maskers", name, maskers[name]) for name in maskers]
+
+
+def _capture(
+    text: TextConfig, audit: DecisionStore, vault: Vault, maskers: Sequence[Masker], log: Log
+) -> Capture:
+    by_default = text.capture == "text"
+    return Capture(audit, vault, maskers, by_default=by_default, max_bytes=text.max_bytes, log=log)
+
+
+def _no_vault(place: str) -> ConfigError:
+    message = "texts are to be kept, and there is no key to lock them"
+    hint = f"set {TEXT_VARIABLE} (openssl rand -hex 32), or audit.text.keys; or keep no text"
+    return ConfigError([Problem(message, path=place, hint=hint)])
 
 
 def _contract(config: GatewayConfig) -> Contract | None:

@@ -18,7 +18,8 @@ from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
 from gateway.audit.digests import Digests
 from gateway.audit.record import OutcomeRecord
-from gateway.backends.base import Backend, BackendStatus
+from gateway.backends.base import Backend, BackendStatus, Redecoder
+from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.errors import (
     AuditUnavailable,
@@ -37,6 +38,7 @@ from gateway.routing.active import ActivePolicy
 from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
 from gateway.routing.review import review
+from gateway.shadows import Shadows
 from gateway.telemetry import Telemetry
 from gateway.types import Caller, ChatRequest, Decision, FinishReason, ModelInfo, Signals
 
@@ -78,7 +80,10 @@ class Gateway:
         classifier_timeout_seconds: float = 2.0,
         assured: Assured | None = None,
         digests: Digests | None = None,
+        capture: Capture | None = None,
+        shadows: Shadows | None = None,
     ) -> None:
+        """Without ``capture`` no text is kept, without ``shadows`` nothing is decoded again."""
         self._backends = backends
         self._policy = policy
         self._classifiers = classifiers
@@ -87,6 +92,8 @@ class Gateway:
         self._classifier_timeout = classifier_timeout_seconds
         self._assured = assured or Assured()
         self._digests = digests or Digests()
+        self._capture = capture
+        self._shadows = shadows
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -156,6 +163,8 @@ class Gateway:
             request_id=request_id or new_id("req"),
             now=verdict.now.timestamp(),
         )
+        if self._capture is not None:
+            exchange.keeps_text = self._capture.wants(verdict.decision)
         self._refuse_when_closing()
         reply = Reply(exchange.receipt, partial(self._produce, exchange))
         self._replies.add(reply)
@@ -193,6 +202,8 @@ class Gateway:
     async def aclose(self) -> None:
         """Cancel what runs, wait until its outcomes are written, then close backends and log."""
         self.stop()
+        if self._shadows is not None:
+            await self._shadows.aclose()
         for reply in tuple(self._replies):
             await reply.wait()
         while self._settling:
@@ -302,6 +313,7 @@ class Gateway:
             self._telemetry.observe(exchange.record, outcome)
             if recorded:
                 await self._append_outcome(outcome)
+                self._follow_up(exchange, outcome)
         except Exception:  # noqa: BLE001 - logged: the request is over and nobody awaits this
             self._log.exception("outcome_lost", decision_id=exchange.record.decision_id)
 
@@ -315,13 +327,34 @@ class Gateway:
             )
 
     async def _end(self, exchange: Exchange) -> Execution:
-        if exchange.generation is None:
-            return Execution(backend=exchange.backend_name, model=exchange.request.model)
         try:
-            await exchange.generation.aclose()
+            if exchange.generation is not None:
+                await exchange.generation.aclose()
         except Exception:  # noqa: BLE001 - logged: the outcome must be written all the same
             self._log.exception("not_closed", decision_id=exchange.record.decision_id)
-        return exchange.generation.execution
+        return exchange.executed()
+
+    def _follow_up(self, exchange: Exchange, outcome: OutcomeRecord) -> None:
+        """What is still to do once the request is over; nobody waits for it."""
+        if exchange.keeps_text:
+            self._spawn(self._keep_text(exchange))
+        record, backend = exchange.record, exchange.backend
+        is_whole = outcome.error is None and FinishReason.CANCELLED not in outcome.finish_reasons
+        if self._shadows is None or not is_whole or not isinstance(backend, Redecoder):
+            return
+        if self._shadows.wants(record, outcome.execution):
+            self._shadows.offer(record, backend, exchange.job(), exchange.outputs)
+
+    async def _keep_text(self, exchange: Exchange) -> None:
+        decision_id = exchange.record.decision_id
+        try:
+            assert self._capture is not None  # noqa: S101 - else no text is kept
+            await self._capture.keep(decision_id, exchange.request.body, exchange.answers)
+        except AuditUnavailable as error:
+            self._telemetry.audit_failed("text")
+            self._log.error("text_not_recorded", decision_id=decision_id, error=error.message)
+        except Exception:  # noqa: BLE001 - logged: the request is over and nobody awaits this
+            self._log.exception("text_lost", decision_id=decision_id)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

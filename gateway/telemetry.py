@@ -12,8 +12,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from gateway.attributes import attributes, short
-from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.attributes import attributes, number, short
+from gateway.audit.record import DecisionRecord, OutcomeRecord, Shadow
 from gateway.classification.drift import ScoreWindow
 from gateway.log import Log, build_log
 from gateway.types import DOMAINS, FinishReason
@@ -114,6 +114,12 @@ class Telemetry:
             ("record",),
             registry=registry,
         )
+        self._shadow_runs = Counter(
+            "draftgate_shadow_runs_total",
+            "Answers that were decoded again in standard mode: the same tokens, others, or given up.",
+            ("result",),
+            registry=registry,
+        )
         self._policy = Gauge(
             "draftgate_policy_info", "The policy in force.", ("name", "hash"), registry=registry
         )
@@ -137,9 +143,11 @@ class Telemetry:
         )
         for result in ("ok", "failed"):
             self._reloads.labels(result)
-        for record in ("decision", "outcome"):
+        for record in ("decision", "outcome", "text", "shadow"):
             # An alert on a rise needs the zero before it.
             self._audit_failures.labels(record)
+        for result in ("equal", "different", "dropped"):
+            self._shadow_runs.labels(result)
 
     def observe(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
         """Count a finished request and write its log line."""
@@ -154,8 +162,19 @@ class Telemetry:
         self._log.log(level, "request", **attributes(decision, outcome), error=short(outcome.error))
 
     def audit_failed(self, record: str) -> None:
-        """Count a ``decision`` or ``outcome`` record that could not be made durable."""
+        """Count a ``decision``, ``outcome``, ``text`` or ``shadow`` that could not be made durable."""
         self._audit_failures.labels(record).inc()
+
+    def shadowed(self, shadow: Shadow) -> None:
+        """Count a shadow run; one with other tokens is a warning in the log too."""
+        self._shadow_runs.labels(shadow.result).inc()
+        if shadow.result == "different":
+            self._log.warning(
+                "shadow_run_different",
+                decision_id=shadow.decision_id,
+                position=shadow.position,
+                margin=number(shadow.margin),
+            )
 
     def set_policy(self, name: str, policy_hash: str) -> None:
         """Say which policy is in force."""

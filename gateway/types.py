@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -261,6 +261,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None
     limits: SamplingLimits = SamplingLimits()
     shadow_rate: float = 0.0
+    """The share of requests that are decoded again in standard mode, after the answer."""
+    capture: Literal["none", "text"] | None = None
+    """Whether prompt and answer are kept; ``None``: as the configuration says."""
     deny: str | None = None
     """The message for the client when the request is refused."""
     bans: Mapping[str, str] = msgspec.field(default_factory=dict)

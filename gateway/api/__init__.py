@@ -10,6 +10,7 @@ from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
 from gateway.api.decisions import (
     count_decisions,
+    erase_text,
     get_decision,
     give_feedback,
     list_decisions,
@@ -49,6 +50,7 @@ def build_router(
             list_decisions,
             count_decisions,
             get_decision,
+            erase_text,
             give_feedback,
             *policy_routes,
         ],

@@ -1,21 +1,28 @@
-"""``/v1/decisions``: the records of requests, and what somebody says afterwards they were about."""
+"""``/v1/decisions``: the records and texts of requests, and what people say afterwards they were about."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.params import FromPath, FromQuery
 
 from gateway.api.headers import request_id
 from gateway.api.policy import read_as
 from gateway.archive import Archive
 from gateway.audit.filters import parse
 from gateway.audit.query import MAX_LIMIT, Entry
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
+from gateway.audit.record import (
+    Access,
+    DecisionRecord,
+    Feedback,
+    OutcomeRecord,
+    Shadow,
+    TextFacts,
+)
 from gateway.audit.statistics import DEFAULT_BY, Group
 from gateway.errors import InvalidRequest, cut
 from gateway.types import DOMAINS, Caller
@@ -41,6 +48,42 @@ class DecisionObject(msgspec.Struct, frozen=True, kw_only=True):
     """None while the request runs."""
     feedback: tuple[Feedback, ...]
     """In the order in which it was given: the last one counts."""
+    texts: tuple[TextFacts, ...]
+    """What was captured, without the texts."""
+    erased: bool
+    """Whether a text was captured and is gone."""
+    shadow: Shadow | None
+    """What came of decoding it again in standard mode; None where that was not done, or not yet."""
+    accesses: tuple[Access, ...]
+    """Who was shown its text, before this request."""
+    text: Mapping[str, str] | None = None
+    """``prompt`` and ``answer`` as captured, where they were asked for and are there."""
+
+    @classmethod
+    def of(cls, entry: Entry, text: Mapping[str, str] | None = None) -> DecisionObject:
+        """One entry as clients see it."""
+        return cls(
+            id=entry.decision.decision_id,
+            decision=entry.decision,
+            outcome=entry.outcome,
+            feedback=entry.feedback,
+            texts=entry.texts,
+            erased=entry.erased,
+            shadow=entry.shadow,
+            accesses=entry.accesses,
+            text=text,
+        )
+
+
+class ErasureObject(msgspec.Struct, frozen=True, kw_only=True):
+    """What was erased."""
+
+    object: str = "decision.erasure"
+    id: str
+    erased: bool
+    """False: there was no text."""
+    scrubbed: bool
+    """False: the database's files may hold copies for as long as a reader is in the way."""
 
 
 class FeedbackObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +124,7 @@ async def list_decisions(
     limit = _limit(_once(pairs, "limit"))
     page = await archive.list(filters, caller, limit=limit, cursor=_once(pairs, "cursor"))
     body = DecisionList(
-        data=tuple(_object(entry) for entry in page.entries),
+        data=tuple(DecisionObject.of(entry) for entry in page.entries),
         has_more=page.next_cursor is not None,
         next_cursor=page.next_cursor,
     )
@@ -110,10 +153,30 @@ async def get_decision(
     archive: NamedDependency[Archive],
     caller: NamedDependency[Caller],
     decision_id: FromPath[str],
+    text: FromQuery[bool] = False,
 ) -> Response[DecisionObject]:
-    """One decision: the caller's own, or any for an administrator."""
-    entry = await archive.get(decision_id, caller)
-    return Response(_object(entry), headers={"x-request-id": request_id(request)})
+    """One decision: the caller's own, or any for an administrator; who sees texts is recorded."""
+    if text:
+        body = DecisionObject.of(*await archive.read(decision_id, caller))
+    else:
+        body = DecisionObject.of(await archive.get(decision_id, caller))
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
+@delete("/decisions/{decision_id:str}/text", status_code=200)
+async def erase_text(
+    request: Request[Any, Any, Any],
+    archive: NamedDependency[Archive],
+    caller: NamedDependency[Caller],
+    decision_id: FromPath[str],
+    reason: FromQuery[str] = "",
+) -> Response[ErasureObject]:
+    """Erase the captured text of one request, for an administrator; recorded, with the reason."""
+    erased = await archive.erase(decision_id, caller, reason)
+    return Response(
+        ErasureObject(id=decision_id, erased=bool(erased.requests), scrubbed=erased.is_scrubbed),
+        headers={"x-request-id": request_id(request)},
+    )
 
 
 @post("/decisions/{decision_id:str}/feedback", status_code=201)
@@ -130,15 +193,6 @@ async def give_feedback(
         FeedbackObject(feedback=record),
         status_code=201,
         headers={"x-request-id": request_id(request)},
-    )
-
-
-def _object(entry: Entry) -> DecisionObject:
-    return DecisionObject(
-        id=entry.decision.decision_id,
-        decision=entry.decision,
-        outcome=entry.outcome,
-        feedback=entry.feedback,
     )
 
 

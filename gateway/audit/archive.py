@@ -16,6 +16,7 @@ from gateway.audit.chain import Link
 from gateway.audit.findings import Fault, FaultKind
 from gateway.audit.holdings import Held, Holdings, Stray, Values
 from gateway.audit.keys import Keyring
+from gateway.audit.texts import bare
 from gateway.errors import ConfigError, Problem
 
 FORMAT = 1
@@ -39,11 +40,14 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="end", tag="draft
     strays: int
     key_id: str
     mac: str = ""
+    texts: bool = False
+    """Whether captured texts are in the file, locked as they were."""
 
     def code(self, keys: Keyring) -> str | None:
         """What ``mac`` has to be; None where the key is not there."""
         key = keys.get(self.key_id)
-        counts = msgspec.json.encode((self.format, self.links, self.strays, self.key_id))
+        said = (self.format, self.links, self.strays, self.key_id)
+        counts = msgspec.json.encode((*said, True) if self.texts else said)
         return None if key is None else key.sign(_DOMAIN + counts)
 
 
@@ -130,8 +134,12 @@ def end_of(text: bytes) -> End | None:
 class FileHoldings:
     """`Holdings` in a file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, texts: bool = True) -> None:
+        """``texts``: whether to take captured texts from it, if they are there."""
         self._source = source
+        end = source.end()
+        self.has_texts = texts and end is not None and end.texts
+        """Whether captured texts are held where they are not erased."""
 
     def count(self) -> int:
         """How many links there are, by what the file says."""
@@ -148,7 +156,7 @@ class FileHoldings:
         """See `Holdings`."""
         for line in self._lines():
             if line.link is not None:
-                yield Held(line.link, line.row)
+                yield Held(line.link, line.row if self.has_texts else bare(line.table, line.row))
 
     def strays(self) -> Iterator[Stray]:
         """See `Holdings`."""
@@ -184,18 +192,25 @@ class FileHoldings:
         return (line for line in self._source.lines() if line is not None)
 
 
-def write_archive(holdings: Holdings, sink: Sink, keys: Keyring) -> Iterator[None]:
-    """Write a whole log; gives something for every line, to show how far it is."""
+def write_archive(
+    holdings: Holdings, sink: Sink, keys: Keyring, *, texts: bool = False
+) -> Iterator[None]:
+    """Write a whole log; gives something for every line, to show how far it is.
+
+    ``texts``: whether to write captured texts too, locked as they are.
+    """
     links = strays = 0
     for link, row in holdings.links():
+        row = row if texts else bare(link.table_name, row)
         sink.write(Line(table=link.table_name, record=link.record, link=link, row=row))
         links += 1
         yield
-    for name, record, row in holdings.strays():
+    for name, record, values in holdings.strays():
+        row = values if texts else bare(name, values)
         sink.write(Line(table=name, record=record, link=None, row=row))
         strays += 1
         yield
-    end = End(format=FORMAT, links=links, strays=strays, key_id=keys.signing.id)
+    end = End(format=FORMAT, links=links, strays=strays, key_id=keys.signing.id, texts=texts)
     sink.finish(msgspec.structs.replace(end, mac=end.code(keys)))
 
 

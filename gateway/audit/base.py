@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.erasure import Erased, Wanted
+from gateway.audit.record import Addendum, DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.texts import Captured
 
 
 class AuditLog(Protocol):
@@ -36,6 +38,26 @@ class FeedbackLog(Protocol):
     """The part of the log that says what requests were about, as people found."""
 
     async def append_feedback(self, record: Feedback) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+
+class TextLog(Protocol):
+    """The part of the log that holds captured texts."""
+
+    async def append_text(self, captured: Captured) -> None:
+        """Return once the text is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+    async def erase(self, wanted: Wanted) -> Erased:
+        """Take texts out and say so in the chain. Raises AuditUnavailable."""
+        ...
+
+
+class AddendumLog(Protocol):
+    """The part of the log that says what happened to a request after its end."""
+
+    async def append_addendum(self, record: Addendum) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
         ...
 

@@ -99,7 +99,8 @@ def digested(table: sa.Table, values: Mapping[str, Any]) -> tuple[str, int]:
     """SHA-256 of a row in hex, and how many bytes were digested.
 
     All columns count, the copies for indexes too, except the number that the database gives to the
-    row. Nulls are left out, so that a migration may add columns; it must not fill them in.
+    row, and what may be erased. Nulls are left out, so that a migration may add columns; it must not
+    fill them in.
     """
     cells = [
         (name, convert(value))
@@ -116,7 +117,7 @@ def _columns(table: sa.Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     return tuple(
         (str(column.name), _conversion(column.type))
         for column in sorted(table.columns, key=lambda column: column.name)
-        if column is not table.autoincrement_column
+        if column is not table.autoincrement_column and not column.info.get("erasable")
     )
 
 

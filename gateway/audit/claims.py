@@ -15,7 +15,7 @@ from gateway.audit.findings import Fault, FaultKind, Findings
 from gateway.audit.holdings import Values
 from gateway.audit.keys import Keyring
 from gateway.audit.schema import seals
-from gateway.audit.seals import Handover, Opening, Pruning, Seal, read_seal
+from gateway.audit.seals import Erasure, Handover, Opening, Pruning, Seal, read_seal
 
 
 class Claim(NamedTuple):
@@ -41,6 +41,8 @@ class Claims:
         self.handovers: dict[str, str] = {}
         """Key id → the check that another key gave of it."""
         self.dropped: dict[tuple[str, int], int] = {}
+        self.erased: set[str] = set()
+        """Decisions whose texts may be gone."""
 
     def hear(self, seal: Seal | None, writer: str, key_id: str) -> None:
         """Take in what a seal says."""
@@ -56,6 +58,9 @@ class Claims:
             self.kept.update({(kept.table, kept.record): kept.digest for kept in seal.kept})
             through = seal.cuts[seal.writer].position if seal.writer in seal.cuts else 0
             self.dropped[seal.writer, through] = sum(seal.dropped.values())
+            self.erased.update(seal.erased)
+        elif isinstance(seal, Erasure) and believed:
+            self.erased.update(seal.decision_ids)
         elif isinstance(seal, Handover) and believed:
             self.handovers[seal.to_key] = seal.check
 

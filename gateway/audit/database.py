@@ -12,7 +12,7 @@ from gateway.audit import sqlite
 from gateway.audit.place import EXAMPLE, EXAMPLE_SERVER, Place, reason, trouble, wrong
 from gateway.audit.schema import LOGGED, REVISION
 
-__all__ = ["connect_reader", "locate", "migrate", "reason", "renumber"]
+__all__ = ["connect_reader", "locate", "migrate", "reason", "renumber", "scrub"]
 
 # A driver named here is not needed; one that would encrypt must not be left out without a word.
 _SQLITE = {"sqlite", "sqlite+pysqlite", "sqlite+aiosqlite"}
@@ -100,3 +100,11 @@ def renumber(connection: sa.Connection) -> None:
 
         tables = [logged.table for logged in LOGGED.values()]
         postgresql.renumber(connection, tables)
+
+
+def scrub(engine: sa.Engine) -> bool:
+    """Take erased texts out of the files too, as far as the database lets us; False: not now.
+
+    In PostgreSQL that is what VACUUM does, in its own time.
+    """
+    return engine.dialect.name != "sqlite" or sqlite.scrub(engine)

@@ -1,4 +1,4 @@
-"""`Digests`: how the log recognises a request without holding its text.
+"""`Digests`: how the log recognises a request, and an answer, without holding their text.
 
 A plain digest of a prompt that can be guessed gives it away to whoever reads the log: they guess
 until the digest fits. With a key of the log they cannot, for they would need the key.
@@ -7,7 +7,8 @@ until the digest fits. With a key of the log they cannot, for they would need th
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.audit.keys import UNSIGNED, Key, Keyring
@@ -16,16 +17,16 @@ _PURPOSE = b"draftgate request digest 1"
 
 
 class Digest(NamedTuple):
-    """A request's digest, and which key made it."""
+    """A digest, and which key made it."""
 
     value: str
-    """In hex: HMAC-SHA256 of the raw body, or SHA-256 where there is no key."""
+    """In hex: HMAC-SHA256, or SHA-256 where there is no key."""
     key_id: str = ""
     """The id of the log's key that the digest's own was derived from; empty: none was."""
 
 
 class Digests:
-    """Digests of raw bodies, with the keys of the log."""
+    """Digests of raw bodies and of answers' tokens, with the keys of the log."""
 
     def __init__(self, keys: Keyring | None = None) -> None:
         self._keys = [_derived(key) for key in (keys or Keyring()).all()]
@@ -35,10 +36,30 @@ class Digests:
         """The digest that is recorded now."""
         return Digest(self._first.sign(body), self._first.id)
 
+    def of_tokens(self, token_ids: Sequence[int]) -> Digest:
+        """The same of an answer's token ids, each as four bytes, the lowest first."""
+        return self.of(_packed(token_ids))
+
+    def knows(self, key_id: str) -> bool:
+        """Whether digests that this key made can be made again."""
+        return key_id == UNSIGNED.id or any(key.id == key_id for key in self._keys)
+
+    def has(self, digest: Digest, body: bytes) -> bool:
+        """Whether ``digest``, with whatever key it was made, is that of ``body``."""
+        return digest in self.candidates(body)
+
+    def has_tokens(self, digest: Digest, token_ids: Sequence[int]) -> bool:
+        """The same of an answer's token ids."""
+        return self.has(digest, _packed(token_ids))
+
     def candidates(self, body: bytes) -> Iterator[Digest]:
         """Every digest that an older record may have: of each key, and the plain one last."""
         for key in (*self._keys, UNSIGNED):
             yield Digest(key.sign(body), key.id)
+
+
+def _packed(token_ids: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(token_ids)}I", *token_ids)
 
 
 def _derived(key: Key) -> Key:

@@ -7,22 +7,38 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    Access,
+    DecisionRecord,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+    Shadow,
+    TextFacts,
+)
+
+Record = DecisionRecord | OutcomeRecord | PolicyChange | Feedback | TextFacts | Access | Shadow
 
 _encoder = msgspec.json.Encoder()
 _decision_decoder = msgspec.json.Decoder(DecisionRecord)
 _outcome_decoder = msgspec.json.Decoder(OutcomeRecord)
 _change_decoder = msgspec.json.Decoder(PolicyChange)
 _feedback_decoder = msgspec.json.Decoder(Feedback)
+_text_decoder = msgspec.json.Decoder(TextFacts)
+_access_decoder = msgspec.json.Decoder(Access)
+_shadow_decoder = msgspec.json.Decoder(Shadow)
 _decode: dict[type, Callable[[str | bytes], object]] = {
     DecisionRecord: _decision_decoder.decode,
     OutcomeRecord: _outcome_decoder.decode,
     PolicyChange: _change_decoder.decode,
     Feedback: _feedback_decoder.decode,
+    TextFacts: _text_decoder.decode,
+    Access: _access_decoder.decode,
+    Shadow: _shadow_decoder.decode,
 }
 
 
-def encode(record: DecisionRecord | OutcomeRecord | PolicyChange | Feedback) -> str:
+def encode(record: Record) -> str:
     """JSON text of ``record``. Raises ValueError naming the field that JSON cannot hold.
 
     A lone surrogate (it can come in with a file name in an error message) becomes ``?``.
@@ -58,3 +74,18 @@ def decode_change(text: str) -> PolicyChange:
 def decode_feedback(text: str) -> Feedback:
     """The feedback that `encode` wrote."""
     return _feedback_decoder.decode(text)
+
+
+def decode_text(text: str) -> TextFacts:
+    """The facts of a captured text that `encode` wrote."""
+    return _text_decoder.decode(text)
+
+
+def decode_access(text: str) -> Access:
+    """The access that `encode` wrote."""
+    return _access_decoder.decode(text)
+
+
+def decode_shadow(text: str) -> Shadow:
+    """The result of a shadow run that `encode` wrote."""
+    return _shadow_decoder.decode(text)

@@ -1,4 +1,4 @@
-"""The keys that sign the decision log. Knows nothing of where they come from."""
+"""The keys that sign the decision log, or lock its texts. Knows nothing of where they come from."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class Keyring:
         return self._keys.get(key_id) if key_id else UNSIGNED
 
 
-def keyring(secrets: Iterable[tuple[str, bytes]]) -> Keyring:
+def keyring(secrets: Iterable[tuple[str, bytes]], *, path: str = "audit.keys") -> Keyring:
     """The keys of these ids and secrets, the signing one first; an empty id means that the key's
-    own fingerprint is its id. Raises ConfigError for a secret that is too short."""
+    own fingerprint is its id. ``path`` is where they are configured. Raises ConfigError for a
+    secret that is too short."""
     keys = []
     for key_id, secret in secrets:
         if len(secret) < MIN_LENGTH:
@@ -70,7 +71,7 @@ def keyring(secrets: Iterable[tuple[str, bytes]]) -> Keyring:
                 [
                     Problem(
                         f"{name} has {len(secret)} characters, and needs {MIN_LENGTH}",
-                        path="audit.keys",
+                        path=path,
                         hint="make one with: openssl rand -hex 32",
                     )
                 ]

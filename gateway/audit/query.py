@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Self, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.audit import database, document
+from gateway.audit import attached, database, document
+from gateway.audit.attached import readable
 from gateway.audit.conditions import conditions
 from gateway.audit.facets import key
 from gateway.audit.filters import Filters
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
-from gateway.audit.schema import decisions, facets, feedback, outcomes, policy_changes
+from gateway.audit.record import (
+    Access,
+    DecisionRecord,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+    Shadow,
+    TextFacts,
+)
+from gateway.audit.schema import decisions, facets, outcomes, policy_changes, texts
 from gateway.audit.statistics import DEFAULT_BY, Statistics, compute, dimensions
+from gateway.audit.texts import Captured
 from gateway.errors import AuditUnavailable, InvalidRequest
 
 MAX_LIMIT = 1000
@@ -38,6 +47,14 @@ class Entry(msgspec.Struct, frozen=True):
     outcome: OutcomeRecord | None
     feedback: tuple[Feedback, ...] = ()
     """In the order in which it was given: the last one counts."""
+    texts: tuple[TextFacts, ...] = ()
+    """What was captured of it, without the texts themselves."""
+    erased: bool = False
+    """Whether a text was captured and is gone."""
+    shadow: Shadow | None = None
+    """What came of its shadow run; None where it had none."""
+    accesses: tuple[Access, ...] = ()
+    """Who was shown its text, in order."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -64,6 +81,17 @@ class DecisionReader:
         query = _SELECT.where(decisions.c.decision_id == key(decision_id))
         entries = await self._read(lambda c: _fetch(c, query))
         return entries[0] if entries else None
+
+    async def captures(self, decision_id: str) -> tuple[Captured, ...]:
+        """The captured texts of a request, locked; without a ciphertext where there is none now."""
+        query = (
+            sa.select(texts.c.document, texts.c.ciphertext)
+            .where(texts.c.decision_id == key(decision_id))
+            .order_by(texts.c.seq)
+        )
+        rows = await self._read(lambda c: c.execute(query).all())
+        with readable(f"the texts of {decision_id}"):
+            return tuple(Captured(document.decode_text(row[0]), row[1]) for row in rows)
 
     async def find(self, prefix: str, *, limit: int = 2) -> tuple[Entry, ...]:
         """Up to ``limit`` entries whose id begins with ``prefix``, in the order of their ids."""
@@ -160,41 +188,37 @@ def _fetch(connection: sa.Connection, query: _Query) -> tuple[Entry, ...]:
 
 
 def _entries(connection: sa.Connection, rows: Sequence[_Found]) -> tuple[Entry, ...]:
-    given = _feedback(connection, [row.decision_id for row in rows])
-    return tuple(_entry(row, given.get(row.decision_id, ())) for row in rows)
-
-
-def _feedback(connection: sa.Connection, ids: Iterable[str]) -> Mapping[str, Sequence[Feedback]]:
-    query = (
-        sa.select(feedback.c.seq, feedback.c.decision_id, feedback.c.document)
-        .where(feedback.c.decision_id.in_(ids))
-        .order_by(feedback.c.seq)
+    ids = [row.decision_id for row in rows]
+    given = attached.feedback_of(connection, ids)
+    captured = attached.texts_of(connection, ids)
+    added = attached.addenda_of(connection, ids)
+    return tuple(
+        _entry(row, given[row.decision_id], captured[row.decision_id], added[row.decision_id])
+        for row in rows
     )
-    found: defaultdict[str, list[Feedback]] = defaultdict(list)
-    for seq, decision_id, text in connection.execute(query):
-        try:
-            found[decision_id].append(document.decode_feedback(text))
-        except msgspec.DecodeError as error:
-            raise AuditUnavailable(f"feedback {seq} of the log is damaged: {error}") from error
-    return found
 
 
-def _entry(row: _Found, given: Sequence[Feedback]) -> Entry:
-    try:
+def _entry(
+    row: _Found,
+    given: Sequence[Feedback],
+    captured: Sequence[attached.Captured],
+    added: Sequence[Access | Shadow],
+) -> Entry:
+    with readable(f"entry {row.seq}"):
         return Entry(
             decision=document.decode_decision(row.decision),
             outcome=None if row.outcome is None else document.decode_outcome(row.outcome),
             feedback=tuple(given),
+            texts=tuple(facts for facts, _ in captured),
+            erased=any(not there and not facts.text_dropped for facts, there in captured),
+            shadow=next((record for record in added if isinstance(record, Shadow)), None),
+            accesses=tuple(record for record in added if isinstance(record, Access)),
         )
-    except msgspec.DecodeError as error:
-        raise AuditUnavailable(f"entry {row.seq} of the log is damaged: {error}") from error
 
 
 def _change(seq: int, text: str) -> PolicyChange:
-    try:
+    with readable(f"policy change {seq}"):
         return document.decode_change(text)
-    except msgspec.DecodeError as error:
-        raise AuditUnavailable(f"policy change {seq} of the log is damaged: {error}") from error
 
 
 def _after(position: _Position) -> sa.ColumnElement[bool]:

@@ -1,5 +1,5 @@
-"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, later perhaps `Feedback`; of
-the policy `PolicyChange`.
+"""What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, perhaps `TextFacts`, later
+perhaps `Feedback` and addenda (`Shadow`, `Access`); of the policy `PolicyChange`.
 """
 
 from __future__ import annotations
@@ -114,6 +114,66 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     """All that the request belongs to; empty: none of the ten."""
     note: str = ""
     schema_version: int = SCHEMA_VERSION
+
+
+class TextFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What stays known of a captured text when the text itself is erased."""
+
+    decision_id: str
+    kind: Literal["prompt", "answer"]
+    """The request's body, or the choices of its answer as a JSON array."""
+    captured_at: float
+    """Seconds since the epoch, UTC."""
+    size: int = 0
+    """Bytes of text, after masking."""
+    truncated: bool = False
+    masked: Mapping[str, int] = {}
+    """What masks took out → how often."""
+    text_dropped: str | None = None
+    """Why there is no text: ``mask_failed``."""
+    key_id: str = ""
+    """Which key locked it."""
+    digest: str = ""
+    """SHA-256 of the ciphertext, in hex: with it the chain vouches for the text, and needs it not."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody was shown the captured text of a request. Written before it is shown."""
+
+    decision_id: str
+    added_at: float
+    """Seconds since the epoch, UTC."""
+    by: str
+    """A caller's id, or who ran the command."""
+    through: Literal["api", "command"]
+    schema_version: int = SCHEMA_VERSION
+
+
+class Shadow(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of decoding a request again in standard mode, with the same seed, after its end."""
+
+    decision_id: str
+    added_at: float
+    """Seconds since the epoch, UTC."""
+    result: Literal["equal", "different", "dropped"]
+    reason: str | None = None
+    """Why it was dropped: ``evicted``, ``queue_full``, ``shutdown`` or ``failed``."""
+    num_tokens: int = 0
+    """Emitted tokens that were compared: those before the first difference, and that one."""
+    answer: int | None = None
+    """Which answer differs, by the order of seeds; None: none does."""
+    position: int | None = None
+    """The output position of the first token that differs."""
+    margin: float | None = None
+    """Nats: how far the standard run's token there was ahead of its next best, noise included; None
+    where there was no other, or where nothing differs."""
+    fingerprint: str = ""
+    """Of the model that ran."""
+    schema_version: int = SCHEMA_VERSION
+
+
+Addendum = Access | Shadow
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):

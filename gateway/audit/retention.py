@@ -13,8 +13,18 @@ import sqlalchemy as sa
 
 from gateway.audit import heads
 from gateway.audit.chain import Head, Link
-from gateway.audit.schema import LOGGED, Row, chain, decisions, metadata, outcomes, seals, writers
-from gateway.audit.seals import Kept, Pruning, kind_of, text_of
+from gateway.audit.schema import (
+    LOGGED,
+    Row,
+    chain,
+    decisions,
+    metadata,
+    outcomes,
+    seals,
+    texts,
+    writers,
+)
+from gateway.audit.seals import Erasure, Kept, Pruning, kind_of, read_seal, text_of
 
 STEP = 1000
 """Links that are dropped in one transaction: while it lasts, no request can be recorded."""
@@ -81,6 +91,8 @@ class Prune:
         if self._limits.size is None:
             return 0
         total = int(connection.scalar(sa.select(sa.func.sum(chain.c.size))) or 0)
+        there = sa.select(sa.func.sum(texts.c.stored)).where(texts.c.ciphertext.is_not(None))
+        total += int(connection.scalar(there) or 0)
         if total <= self._limits.size:
             return 0
         # A little more than needed, so that not every later record costs a step of its own.
@@ -90,6 +102,7 @@ class Prune:
         """The links that are to go: old, or too many, and of no request that still runs."""
         links = heads.links(connection, writer, limit=STEP)
         still_open = _open_decisions(connection, links)
+        stored = _stored_texts(connection, links)
         prefix = []
         for link in links:
             is_old = self._oldest is not None and link.recorded_at < self._oldest
@@ -101,7 +114,20 @@ class Prune:
                 break
             prefix.append(link)
             excess -= link.size
+            if link.table_name == decisions.name:
+                excess -= stored.get(link.record, 0)
         return prefix
+
+
+def _stored_texts(connection: sa.Connection, links: Sequence[Link]) -> dict[str, int]:
+    """How many bytes of texts go with each decision."""
+    ids = [link.record for link in links if link.table_name == decisions.name]
+    query = (
+        sa.select(texts.c.decision_id, sa.func.sum(texts.c.stored))
+        .where(texts.c.decision_id.in_(ids), texts.c.ciphertext.is_not(None))
+        .group_by(texts.c.decision_id)
+    )
+    return {decision_id: int(size) for decision_id, size in connection.execute(query)}
 
 
 def _open_decisions(connection: sa.Connection, links: Sequence[Link]) -> set[str]:
@@ -122,6 +148,7 @@ def _drop_links(connection: sa.Connection, prefix: Sequence[Link]) -> Pruning:
     ]
     # The two records of a request go together: neither says anything without the other.
     requests = sorted({r for table, r in gone if table in (decisions.name, outcomes.name)})
+    erased = {*before.erased, *_erased_by(connection, prefix)}
     along = (_delete_requests(connection, requests) | set(before.along)) - gone
     for name, logged in LOGGED.items():
         records = [link.record for link in prefix if link.table_name == name]
@@ -142,7 +169,26 @@ def _drop_links(connection: sa.Connection, prefix: Sequence[Link]) -> Pruning:
         dropped=dict(Counter(link.table_name for link in prefix)),
         first_at=min(link.recorded_at for link in prefix),
         last_at=max(link.recorded_at for link in prefix),
+        erased=tuple(sorted(_still_there(connection, erased))),
     )
+
+
+def _erased_by(connection: sa.Connection, prefix: Sequence[Link]) -> set[str]:
+    """The decisions of the erasures among these links, which must not be forgotten with them."""
+    numbers = [int(link.record) for link in prefix if link.table_name == seals.name]
+    query = sa.select(seals).where(seals.c.seq.in_(numbers), seals.c.kind == kind_of(Erasure))
+    found = (read_seal(row._asdict()) for row in connection.execute(query))
+    return {id_ for seal in found if isinstance(seal, Erasure) for id_ in seal.decision_ids}
+
+
+def _still_there(connection: sa.Connection, ids: set[str]) -> set[str]:
+    there: set[str] = set()
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), STEP):
+        part = ordered[start : start + STEP]
+        query = sa.select(texts.c.decision_id).where(texts.c.decision_id.in_(part))
+        there.update(connection.scalars(query))
+    return there
 
 
 def _delete_requests(connection: sa.Connection, ids: Sequence[str]) -> set[tuple[str, str]]:

@@ -13,9 +13,16 @@ import sqlalchemy as sa
 
 from gateway.audit import document
 from gateway.audit.facets import KEY_LENGTH, decision_facets, key, outcome_facets
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    Addendum,
+    DecisionRecord,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+    Shadow,
+)
 
-REVISION = "0005"
+REVISION = "0006"
 """The newest migration; a test holds it to the migrations themselves."""
 
 metadata = sa.MetaData()
@@ -81,6 +88,42 @@ feedback = sa.Table(
     ),
     sa.Index("ix_feedback_decision_id", "decision_id"),
 )
+
+texts = sa.Table(
+    "texts",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("captured_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("stored", sa.Integer(), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.Column("ciphertext", sa.Text(), nullable=True, info={"erasable": True}),
+    sa.ForeignKeyConstraint(
+        ["decision_id"], ["decisions.decision_id"], name="fk_texts_decision_id"
+    ),
+    sa.UniqueConstraint("decision_id", "kind", name="uq_texts_decision_id"),
+)
+"""Captured texts. No link covers the ciphertext but by its digest in the document, so that it can go;
+``stored`` is how many characters of it there were."""
+
+addenda = sa.Table(
+    "addenda",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("decision_id", _Id, nullable=False),
+    sa.Column("added_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.ForeignKeyConstraint(
+        ["decision_id"], ["decisions.decision_id"], name="fk_addenda_decision_id"
+    ),
+    sa.Index("ix_addenda_decision_id", "decision_id"),
+    sa.Index("ix_addenda_kind", "kind", "added_at"),
+)
+"""What is recorded of a request after its end: shadow runs, and who was shown its text."""
 
 writers = sa.Table(
     "writers",
@@ -192,6 +235,8 @@ LOGGED: Mapping[str, Logged] = {
         Logged(outcomes, "decision_id"),
         Logged(policy_changes, "seq", kept=True),
         Logged(feedback, "seq"),
+        Logged(texts, "seq"),
+        Logged(addenda, "seq"),
         Logged(seals, "seq"),
     )
 }
@@ -269,6 +314,20 @@ def feedback_row(record: Feedback, writer: str) -> Row:
             "decision_id": record.decision_id,
             "given_at": record.given_at,
             "writer": writer,
+            "document": document.encode(record),
+        },
+    )
+
+
+def addendum_row(record: Addendum, writer: str) -> Row:
+    """The row of an addendum. Raises ValueError when it cannot be written down."""
+    return Row(
+        addenda,
+        {
+            "decision_id": record.decision_id,
+            "added_at": record.added_at,
+            "writer": writer,
+            "kind": "shadow" if isinstance(record, Shadow) else "access",
             "document": document.encode(record),
         },
     )

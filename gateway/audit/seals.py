@@ -69,15 +69,29 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
     first_at: float
     last_at: float
     """Seconds since the epoch: when the first and the last of them were recorded."""
+    erased: tuple[str, ...] = ()
+    """The decisions in the log whose texts were erased, by erasures that are gone."""
 
 
-Seal = Opening | Handover | Checkpoint | Closing | Pruning
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """Captured texts are gone; their records are not."""
+
+    decision_ids: tuple[str, ...]
+    by: str
+    """A caller's id, or who ran the command."""
+    reason: str
+    caller: str | None = None
+    """Whose texts were erased, where all of a caller's were."""
+
+
+Seal = Opening | Handover | Checkpoint | Closing | Pruning | Erasure
 _KINDS: Mapping[str, type[Seal]] = {
     "opening": Opening,
     "handover": Handover,
     "checkpoint": Checkpoint,
     "closing": Closing,
     "pruning": Pruning,
+    "erasure": Erasure,
 }
 _NAMES = {type_: name for name, type_ in _KINDS.items()}
 

@@ -99,8 +99,22 @@ def _make_durable(connection: sqlite3.Connection, _record: Any) -> None:
         )
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
+    # What is deleted is overwritten, not only forgotten.
+    connection.execute("PRAGMA secure_delete=ON")
 
 
 def _begin_to_read(connection: sa.Connection) -> None:
     # Without it, each statement would see the log as it is by then.
     connection.exec_driver_sql("BEGIN")
+
+
+def scrub(engine: sa.Engine) -> bool:
+    """Take what was overwritten out of the write-ahead log too; False while a reader needs it."""
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((busy, *_),) = cursor.fetchall()
+        return not busy
+    finally:
+        connection.close()

@@ -14,15 +14,18 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from gateway.audit import database
 from gateway.audit.anchor import Anchor
+from gateway.audit.erasure import Erase, Erased, Miss, Wanted
 from gateway.audit.indexing import fill
 from gateway.audit.keys import Keyring
 from gateway.audit.ledger import Ledger, Pace
 from gateway.audit.orphans import closing_rows
 from gateway.audit.place import Place, error_name, reason, trouble
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import Addendum, DecisionRecord, Feedback, OutcomeRecord, PolicyChange
 from gateway.audit.retention import Limits, Prune
 from gateway.audit.schema import (
     Row,
+    addenda,
+    addendum_row,
     change_row,
     decision_row,
     decisions,
@@ -30,8 +33,10 @@ from gateway.audit.schema import (
     feedback_row,
     outcome_row,
     outcomes,
+    texts,
     writers,
 )
+from gateway.audit.texts import Captured, text_row
 from gateway.audit.writer import GroupWriter
 from gateway.errors import AuditUnavailable
 from gateway.log import Log, build_log
@@ -187,6 +192,40 @@ class DecisionStore:
             row = feedback_row(record, self._opened.ledger.writer)
         await self._writer.write(row, may_refuse=True)
 
+    async def append_text(self, captured: Captured) -> None:
+        """Return once the text is durable. Raises AuditUnavailable when it cannot be made so."""
+        with _recordable("text"):
+            row = text_row(captured, self._opened.ledger.writer)
+        await self._writer.write(row, may_refuse=True)
+
+    async def append_addendum(self, record: Addendum) -> None:
+        """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        with _recordable("addendum"):
+            row = addendum_row(record, self._opened.ledger.writer)
+        await self._writer.write(row, may_refuse=True)
+
+    async def erase(self, wanted: Wanted) -> Erased:
+        """Take captured texts out of the log, and say so in the chain. Raises AuditUnavailable.
+
+        In small steps, between which requests are recorded.
+        """
+        return await self._erase(Erase, wanted)
+
+    async def miss(self, wanted: Wanted) -> int:
+        """Say of all texts that are not there that they are erased. Returns of how many requests."""
+        return (await self._erase(Miss, wanted)).requests
+
+    async def _erase(self, kind: type[Erase], wanted: Wanted) -> Erased:
+        erased, now = 0, self._clock()
+        while True:
+            step = kind(wanted, self._opened.ledger.writer, now)
+            await self._writer.write(step.row(), may_refuse=True)
+            if not step.erased:
+                break
+            erased += step.erased
+        is_scrubbed = await asyncio.to_thread(database.scrub, self._opened.engine)
+        return Erased(erased, is_scrubbed)
+
     async def prune(self, limits: Limits) -> int:
         """Drop what is beyond ``limits``, oldest first, and say so in the chain.
 
@@ -266,7 +305,9 @@ def _broken_rule(row: Row, error: IntegrityError) -> str:
     if decision_id is None:
         return f"the log refuses a row of {row.table.name}: {reason(error)}"
     if error_name(error) in _MISSING_PARENT:
-        what = "feedback" if row.table is feedback else "an outcome"
-        return f"the log has no decision {decision_id} to give {what} to"
-    kind = "a decision" if row.table is decisions else "an outcome"
+        what = {feedback: "feedback", texts: "a text", addenda: "an addendum"}
+        return (
+            f"the log has no decision {decision_id} to give {what.get(row.table, 'an outcome')} to"
+        )
+    kind = {decisions: "a decision", texts: "a text of"}.get(row.table, "an outcome")
     return f"the log has {kind} {decision_id} already: {reason(error)}"

@@ -23,19 +23,21 @@ def verify(
     *,
     anchor: Iterable[Anchored | None] | None = None,
     allow_unsigned: bool = False,
+    has_texts: bool = True,
     found: Iterable[Fault] = (),
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
-    """Read the whole log, in constant memory, and report what is wrong with it.
+    """Read the whole log and report what is wrong with it; in memory are ids of what was erased.
 
     ``allow_unsigned``: a log that no key signed is no fault by itself; one that some did, is.
+    ``has_texts``: a captured text that is gone, and that no seal says was erased, is a fault.
     ``found`` are faults of whatever holds the log. ``advance`` is called after every link.
     """
     findings = Findings()
     for fault in found:
         findings.add(fault)
     claims, genuine = gather(holdings.seals(), anchor or (), keys, findings)
-    walk = Walk(keys, claims, findings)
+    walk = Walk(keys, claims, findings, has_texts=has_texts)
     for _ in walk.over(holdings.links()):
         advance()
     for fault in _foreign(walk):
@@ -156,5 +158,7 @@ def _notes(walk: Walk, claims: Claims, keys: Keyring, *, has_anchor: bool) -> It
         yield "No anchor was given: whether the end of the newest chain was cut off cannot be told."
     if walk.jumps:
         yield f"The clock went back {walk.jumps} times; the order of records is that of the chain."
+    if claims.erased:
+        yield f"The texts of {len(claims.erased)} requests were erased, as seals say."
     if claims.dropped:
         yield f"Retention dropped {sum(claims.dropped.values())} records, as its seals say."

@@ -11,10 +11,11 @@ import msgspec
 from gateway.audit.chain import Link, digested
 from gateway.audit.claims import Claims
 from gateway.audit.findings import Fault, FaultKind, Findings
-from gateway.audit.holdings import Held
+from gateway.audit.holdings import Held, Values
 from gateway.audit.keys import Keyring
-from gateway.audit.schema import LOGGED
+from gateway.audit.schema import LOGGED, texts
 from gateway.audit.seals import Closing, read_seal
+from gateway.audit.texts import what_is_wrong
 
 REACH = 32
 """How many links around a bad one are looked at to tell what happened."""
@@ -49,7 +50,11 @@ class Progress:
 class Walk:
     """One walk over all chains."""
 
-    def __init__(self, keys: Keyring, claims: Claims, findings: Findings) -> None:
+    def __init__(
+        self, keys: Keyring, claims: Claims, findings: Findings, *, has_texts: bool = True
+    ) -> None:
+        """``has_texts``: whether captured texts are held where they are not erased."""
+        self._has_texts = has_texts
         self._keys = keys
         self._claims = claims
         self._findings = findings
@@ -229,11 +234,18 @@ class Walk:
             self._fault(FaultKind.REMOVED, link, "its record is gone")
             return False
         elif digested(logged.table, row) == (link.digest, link.size):
-            return True
+            return logged.table is not texts or self._check_text(link, row)
         else:
             detail = "its record is not what was recorded"
         self._fault(FaultKind.TAMPERED, link, detail)
         return False
+
+    def _check_text(self, link: Link, row: Values) -> bool:
+        may_be_gone = not self._has_texts or row["decision_id"] in self._claims.erased
+        fault = what_is_wrong(row, may_be_gone=may_be_gone)
+        if fault is not None:
+            self._fault(fault[0], link, fault[1])
+        return fault is None
 
     def _fault(self, kind: FaultKind, link: Link, detail: str) -> None:
         self._findings.add(self._describe(kind, link, detail))

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from gateway.again import Run
 from gateway.errors import UnsupportedParameter
 from gateway.execution import Execution
 from gateway.types import ChatRequest, Chunk, Decision, Job, ModelInfo, Prompt
@@ -35,6 +36,27 @@ class Generation(Protocol):
 
     async def aclose(self) -> None:
         """Stop the work (it takes effect within one decode step) and settle the counts. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A generation that knows its tokens."""
+
+    @property
+    def outputs(self) -> Sequence[Sequence[int]]:
+        """The token ids of each answer so far, in the order of their seeds; final like the counts."""
+        ...
+
+
+@runtime_checkable
+class Redecoder(Protocol):
+    """A backend that can decode a request again, to hold the tokens against those of before."""
+
+    async def decode_again(self, job: Job, *, patient: bool) -> Run | None:
+        """What the job gives now. With ``patient`` it runs only while nothing else waits, and is
+        given up when something does; None then, and where the backend stops. Raises like `generate`.
+        """
         ...
 
 

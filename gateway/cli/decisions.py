@@ -1,4 +1,4 @@
-"""``draftgate decisions``: reads the decision log and adds feedback to it; no gateway need run."""
+"""``draftgate decisions``: reads the decision log, adds feedback, erases texts; no gateway need run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import getpass
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
 import msgspec
@@ -18,8 +20,8 @@ from gateway.audit.filters import Filters
 from gateway.audit.query import MAX_LIMIT, Entry, Page
 from gateway.audit.record import Feedback
 from gateway.cli import entries as render
-from gateway.cli import ledger
-from gateway.cli.asking import BadInput, ask, filtered, log_url
+from gateway.cli import ledger, texts
+from gateway.cli.asking import BadInput, Moment, ask, filtered, log_url
 from gateway.cli.digest import digest
 from gateway.cli.printing import console
 from gateway.cli.statistics import stats
@@ -39,6 +41,16 @@ def decisions() -> None:
 
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one line an entry.")
+_by = click.option("--by", default=getpass.getuser, help="Who it is; by default the user.")
+
+
+@contextmanager
+def _as_bad_input() -> Iterator[None]:
+    """What goes wrong with the log or the input, as the command's error."""
+    try:
+        yield
+    except (ConfigError, GatewayError) as error:
+        raise BadInput(str(error)) from error
 
 
 _limit = click.option(
@@ -90,15 +102,116 @@ def _print_page(page: Page, as_json: bool) -> None:
 
 @decisions.command("show")
 @click.argument("decision_id", metavar="ID")
+@click.option("--text", is_flag=True, help="The captured text too; that you saw it is recorded.")
+@_by
 @_as_json
 @log_url
-def show(decision_id: str, as_json: bool, url: str | None) -> None:
+def show(decision_id: str, text: bool, by: str, as_json: bool, url: str | None) -> None:
     """Show one decision whole. ID may be the beginning of an id that no other shares."""
     entry = _find(url, decision_id)
+    captured: Mapping[str, str] = {}
+    if text:
+        audit = config.load().audit
+        with _as_bad_input():
+            found = entry.decision.decision_id
+            captured = texts.captured_texts(found, url or audit.url, audit, by=by)
     if as_json:
-        _print_json([entry])
+        said = {"text": captured} if text else {}
+        click.echo(json.dumps({**msgspec.to_builtins(entry), **said}, ensure_ascii=True))
         return
     console(240).print(*render.parts(entry), sep="\n")
+    for part in render.captured(captured) if text else ():
+        console(240).print(part, soft_wrap=True)
+
+
+@decisions.command("erase")
+@click.option("--caller", help="Whose texts.")
+@click.option("--before", type=Moment(), help="Only of requests before: 90d or an ISO time.")
+@click.option("--id", "decision_id", help="The texts of one request.")
+@click.option("--reason", required=True, help="Why; it is recorded.")
+@_by
+@_as_json
+@log_url
+def erase(
+    caller: str | None,
+    before: float | None,
+    decision_id: str | None,
+    reason: str,
+    by: str,
+    as_json: bool,
+    url: str | None,
+) -> None:
+    """Erase captured texts. Their records stay, and one of the erasure is added."""
+    if caller is None and decision_id is None and before is None:
+        raise click.UsageError("Say whose: --caller, --before or --id.")
+    if decision_id is not None:
+        decision_id = _find(url, decision_id).decision.decision_id
+    audit = config.load().audit
+    with _as_bad_input():
+        erased = texts.erase_texts(
+            url or audit.url,
+            audit,
+            by=by,
+            reason=reason,
+            caller=caller,
+            before=before,
+            decision_id=decision_id,
+        )
+    if as_json:
+        click.echo(json.dumps({"requests": erased.requests, "scrubbed": erased.is_scrubbed}))
+        return
+    click.echo(f"The texts of {erased.requests} requests are erased.")
+    if not erased.is_scrubbed:
+        click.echo(
+            "A reader is in the way: decisions.db-wal may hold copies until it ends.", err=True
+        )
+    if (url or audit.url).startswith("postgresql"):
+        click.echo("PostgreSQL keeps old copies until its (auto)vacuum of `texts`.", err=True)
+
+
+@decisions.command("replay")
+@click.argument("decision_id", metavar="ID")
+@click.option("--body", type=click.Path(path_type=Path), help="The request's body, as it came.")
+@click.option("--prompt-file", type=click.Path(path_type=Path), help="Its only message, as text.")
+@click.option("--model", help="Another model than the configuration's.")
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="YAML file.")
+@_by
+@_as_json
+@log_url
+def replay(
+    decision_id: str,
+    body: Path | None,
+    prompt_file: Path | None,
+    model: str | None,
+    config_path: Path | None,
+    by: str,
+    as_json: bool,
+    url: str | None,
+) -> None:
+    """Decode a request again in standard mode, and hold its tokens against the logged digest.
+
+    Its text comes from the log where it was captured, else from --body, which has to be the very
+    body that was sent, or from --prompt-file. Exits with 0 for equal tokens, with 1 for others, with
+    2 where it cannot be done.
+    """
+    from gateway.cli import redecode
+
+    if body is not None and prompt_file is not None:
+        raise click.UsageError("Give --body or --prompt-file.")
+    entry, settings = _find(url, decision_id), config.load(config_path)
+    with _as_bad_input():
+        equal = redecode.replay(
+            entry,
+            settings,
+            url=url or settings.audit.url,
+            by=by,
+            body=body,
+            prompt_file=prompt_file,
+            model=model,
+            as_json=as_json,
+        )
+    if not equal:
+        raise SystemExit(1)
 
 
 @decisions.command("feedback")
@@ -106,7 +219,7 @@ def show(decision_id: str, as_json: bool, url: str | None) -> None:
 @click.option("--domain", "domains", type=click.Choice(DOMAINS), multiple=True, help="One of all.")
 @click.option("--none", "none_of_them", is_flag=True, help="It belongs to none of the ten.")
 @click.option("--note", default="", help=f"Free text, {MAX_NOTE_CHARACTERS} characters at most.")
-@click.option("--by", default=getpass.getuser, help="Who says so; by default the user.")
+@_by
 @log_url
 def give_feedback(
     decision_id: str,
@@ -130,11 +243,9 @@ def give_feedback(
         finally:
             await store.aclose()
 
-    try:
+    with _as_bad_input():
         record = checked(found, domains, note, by=by, given_at=time.time())
         asyncio.run(append(record))
-    except (ConfigError, GatewayError) as error:
-        raise BadInput(str(error)) from error
     click.echo(f"{render.plain(found)}: {', '.join(domains) or 'none of the ten'}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.table import Table
@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from gateway.audit.attestation import deviations
 from gateway.audit.query import Entry
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, RequestFacts
+from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, RequestFacts, Shadow
 from gateway.execution import Execution
 from gateway.types import SHORT_HASH_LENGTH, Decision, Mode, Signals
 
@@ -76,6 +76,8 @@ def parts(entry: Entry) -> Iterator[Table | Tree | Text]:
             "policy": f"{record.decision.policy} {record.decision.policy_version}",
             "decided": f"{_decided(record.decision)}, seed {record.sampling.seed}",
             **_executed(entry),
+            **_text(entry),
+            **_shadow(entry.shadow),
         }
     )
     if entry.feedback:
@@ -149,6 +151,47 @@ def _executed(entry: Entry) -> dict[str, str]:
         f"record {duration(times.record)}, queue {duration(run.queue_seconds)}, "
         f"prefill {duration(run.prefill_seconds)}, decode {duration(run.decode_seconds)}",
     }
+
+
+def _text(entry: Entry) -> dict[str, str]:
+    """What was captured, and who was shown it."""
+    if not entry.texts:
+        return {}
+    parts = []
+    for facts in entry.texts:
+        said = f"{facts.size} bytes" if facts.text_dropped is None else facts.text_dropped
+        masked = ", ".join(f"{count} {name}" for name, count in facts.masked.items())
+        said += f" ({masked} masked)" if masked else ""
+        parts.append(f"{facts.kind} {said}" + (", cut off" if facts.truncated else ""))
+    if entry.erased:
+        parts.append("erased")
+    seen = [
+        f"{access.by} {_time(access.added_at, '%Y-%m-%d %H:%M:%S')}" for access in entry.accesses
+    ]
+    return {"text": "; ".join(parts)} | ({"seen by": "; ".join(seen)} if seen else {})
+
+
+def _shadow(shadow: Shadow | None) -> dict[str, str]:
+    """What came of decoding the request again."""
+    if shadow is None:
+        return {}
+    text = f"{shadow.result}, {shadow.num_tokens} tokens compared"
+    if shadow.result == "dropped":
+        text = f"dropped: {shadow.reason}"
+    elif shadow.position is not None:
+        ahead = (
+            "" if shadow.margin is None else f", where standard was {shadow.margin:.3g} nats ahead"
+        )
+        text += f": first at token {shadow.position} of answer {shadow.answer}{ahead}"
+    return {"shadow run": text}
+
+
+def captured(text: Mapping[str, str]) -> Iterator[Text]:
+    """Captured texts, to be printed one below the other."""
+    for kind in ("prompt", "answer"):
+        yield Text(f"\n{kind}", style="bold")
+        found = text.get(kind)
+        yield Text("not in the log", style="dim") if found is None else Text(plain(found))
 
 
 def _deviations(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, str]:

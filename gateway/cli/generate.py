@@ -228,7 +228,7 @@ async def _answer(
         if stream is not None:
             stream.write(chunk.text)
             stream.flush()
-    return Answer(text, generation.output_ids(0), reason, generation.execution)
+    return Answer(text, generation.outputs[0], reason, generation.execution)
 
 
 def _show(answers: list[Answer], seed: int | None, *, as_json: bool, compare: bool) -> None:

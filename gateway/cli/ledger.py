@@ -20,6 +20,7 @@ from gateway.audit import database
 from gateway.audit.anchor import Anchor, Anchored, read_anchor
 from gateway.audit.archive import FileHoldings, open_sink, open_source, write_archive
 from gateway.audit.copying import copy_in
+from gateway.audit.erasure import Wanted
 from gateway.audit.findings import Fault, Report
 from gateway.audit.holdings import DatabaseHoldings
 from gateway.audit.keys import Keyring, keyring
@@ -123,7 +124,10 @@ def prune(
     show_default=True,
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The file to write.")
-def export_log(config_path: Path | None, url: str | None, format_: str, out: Path) -> None:
+@click.option("--texts", is_flag=True, help="Captured texts too, locked as they are.")
+def export_log(
+    config_path: Path | None, url: str | None, format_: str, out: Path, texts: bool
+) -> None:
     """Write the whole log to one file, with its chains.
 
     `decisions verify --file` verifies it without the database.
@@ -133,7 +137,8 @@ def export_log(config_path: Path | None, url: str | None, format_: str, out: Pat
     sink = open_sink(part, format_)
     try:
         with _holdings(url or audit.url) as holdings, _progress(holdings.count()) as advance:
-            count = _run(write_archive(holdings, sink, _keys(audit)), advance)
+            steps = write_archive(holdings, sink, _keys(audit), texts=texts)
+            count = _run(steps, advance)
         sink.close()
         os.replace(part, out)
     finally:
@@ -147,17 +152,25 @@ def export_log(config_path: Path | None, url: str | None, format_: str, out: Pat
 @_config
 @_url
 @click.option("--unverified", is_flag=True, help="Import what cannot be verified, too.")
-def import_log(path: Path, config_path: Path | None, url: str | None, unverified: bool) -> None:
-    """Bring an exported log back into an empty database, after it was verified."""
+@click.option("--texts", is_flag=True, help="Captured texts too, if they are in the file.")
+def import_log(
+    path: Path, config_path: Path | None, url: str | None, unverified: bool, texts: bool
+) -> None:
+    """Bring an exported log back into an empty database, after it was verified.
+
+    Captured texts that are left out count as erased from then on.
+    """
     audit = config.load(config_path).audit
     if not unverified:
         report = _verify_file(path, _keys(audit), None, allow_unsigned=True)
         if not report.verified:
             _print(report)
             raise _Failed("nothing was imported; --unverified imports it none the less")
-    holdings = FileHoldings(open_source(path))
+    holdings = FileHoldings(open_source(path), texts=texts)
     with _progress(holdings.count()) as advance:
         count = _run(copy_in(holdings, database.locate(url or audit.url), _BUSY_SECONDS), advance)
+    if not holdings.has_texts and any(link.table_name == "texts" for link, _ in holdings.links()):
+        asyncio.run(_miss(url or audit.url, audit))
     click.echo(f"{count} records imported.")
 
 
@@ -167,6 +180,15 @@ async def open_store(url: str, audit: AuditConfig) -> DecisionStore:
     return await DecisionStore.open(
         url, keys=_keys(audit), anchor=anchor, busy_seconds=_BUSY_SECONDS
     )
+
+
+async def _miss(url: str, audit: AuditConfig) -> None:
+    """Say in the log that was brought back that it came without its texts."""
+    store = await open_store(url, audit)
+    try:
+        await store.miss(Wanted(by="import", reason="not brought back with the log"))
+    finally:
+        await store.aclose()
 
 
 async def _prune(url: str, audit: AuditConfig, limits: Limits) -> int:
@@ -196,6 +218,7 @@ def _verify_file(
             keys,
             anchor=anchor,
             allow_unsigned=allow_unsigned,
+            has_texts=holdings.has_texts,
             found=holdings.faults(keys),
             advance=advance,
         )

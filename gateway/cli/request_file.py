@@ -22,6 +22,11 @@ def read_request(path: Path) -> ChatRequest:
 
     Raises ConfigError, also for a request that the gateway would refuse.
     """
+    return parse_request(read_bytes(path), path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file. Raises ConfigError where it cannot be read, or is larger than any request."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -30,6 +35,11 @@ def read_request(path: Path) -> ChatRequest:
         raise ConfigError([Problem(f"cannot be read: {reason}", path=path)]) from None
     if len(raw) > _MAX_BYTES:
         raise ConfigError([Problem(f"more than {_MAX_BYTES >> 20} MiB", path=path)])
+    return raw
+
+
+def parse_request(raw: bytes, path: Path) -> ChatRequest:
+    """The request in a body that came from ``path``. Raises ConfigError like `read_request`."""
     try:
         return msgspec.structs.replace(_request(raw, path), body=raw)
     except InvalidRequest as error:

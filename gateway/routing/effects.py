@@ -1,7 +1,7 @@
 """What a decision does to an answer, and which of two decisions does more.
 
 Looser is: faster (standard, then hybrid, then speculative), allowed rather than refused, a lossy
-verifier rather than an exact one, a higher cap.
+verifier rather than an exact one, a higher cap, a text that is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.types import Decision, Mode, SamplingLimits
 
+_KEPT = {"none": 0, None: 1, "text": 2}
 _SPEED = {Mode.STANDARD: 0, Mode.HYBRID: 1, Mode.SPECULATIVE: 2}
 
 
@@ -70,6 +71,10 @@ def _all(old: Decision, new: Decision) -> Iterator[Effect]:
         # A draft comes and goes with the mode.
         if was != now and (what != "draft" or (was and now)):
             yield Effect(what=what, old=str(was or "any"), new=str(now or "any"), looser=None)
+    if old.capture != new.capture:
+        words = (decision.capture or "as configured" for decision in (old, new))
+        looser = _KEPT[new.capture] > _KEPT[old.capture]
+        yield Effect(what="capture", old=next(words), new=next(words), looser=looser)
 
 
 def _hybrid(old: Decision, new: Decision) -> Iterator[Effect]:

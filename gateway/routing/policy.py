@@ -242,7 +242,7 @@ def _rule(entry: RuleEntry | TighteningRule, policy: str, policy_hash: str) -> R
     decision = _decision(decide, entry.id, entry.reason, policy, policy_hash)
     if entry.limit is not None:
         limits = SamplingLimits(entry.limit.max_temperature, entry.limit.max_tokens)
-        decision = msgspec.structs.replace(decision, limits=limits)
+        decision = msgspec.structs.replace(decision, limits=limits, capture=entry.limit.capture)
     return Rule(
         id=entry.id,
         kind=entry.kind,
@@ -280,4 +280,5 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
         backend=decide.backend,
         limits=SamplingLimits(decide.max_temperature, decide.max_tokens, decide.temperature),
         shadow_rate=decide.shadow_rate,
+        capture=decide.capture,
     )

@@ -34,11 +34,6 @@ def _not_banning_standard(modes: tuple[str, ...]) -> None:
         raise ValueError("a mode is listed twice", "list each once")
 
 
-def _no_shadow(rate: float) -> None:
-    if rate > 0:
-        raise ValueError("shadow runs are not available in this version", "remove the key")
-
-
 def _good_id(rule: str) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", rule):
         hint = "use at most 64 of a-z, 0-9, - and _, such as sourced-qa"
@@ -142,9 +137,20 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     shadow_rate: Annotated[
-        Annotated[float, msgspec.Meta(ge=0, le=1), Check(_no_shadow)],
-        described("only 0: shadow runs are not available in this version"),
+        Annotated[float, msgspec.Meta(ge=0, le=1)],
+        described(
+            "the share of requests that are decoded again in standard mode with the same seed, after "
+            "the answer and where nothing else waits; the log says whether the tokens are equal",
+            0.05,
+        ),
     ] = 0.0
+    capture: Annotated[
+        Literal["none", "text"] | None,
+        described(
+            "`text` keeps prompt and answer in the log, masked and encrypted; `audit.text.capture` of "
+            "the configuration if left out"
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.mode is Mode.STANDARD and self.draft is not None:
@@ -169,6 +175,18 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
         if self.temperature is not None and self.max_temperature is not None:
             raise ValueError("has both `temperature` and `max_temperature`", "keep one of them")
         self._check_lossy()
+        self._check_shadow()
+
+    def _check_shadow(self) -> None:
+        if self.shadow_rate and self.mode is Mode.STANDARD:
+            raise ValueError(
+                "a shadow run decodes in standard mode, and so does this", "remove `shadow_rate`"
+            )
+        if self.shadow_rate and self.verifier == "rejection":
+            raise ValueError(
+                "`rejection` draws other tokens from the same seed, so a shadow run shows nothing",
+                "use coupled, or remove `shadow_rate`",
+            )
 
     def _check_lossy(self) -> None:
         lossy = self.allow_lossy or self.max_distortion is not None
@@ -188,16 +206,20 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps on the sampling of every request that the rule matches, whichever rule decides."""
+    """Caps on every request that the rule matches, whichever rule decides."""
 
     max_temperature: Annotated[
         Temperature | None, described("a cap on the temperature, also on a rule's own")
     ] = None
     max_tokens: Annotated[Tokens | None, described("a cap on the length of the answer")] = None
+    capture: Annotated[
+        Literal["none"] | None,
+        described("`none`: neither prompt nor answer is kept, whatever a rule says"),
+    ] = None
 
     def __post_init__(self) -> None:
-        if self.max_temperature is None and self.max_tokens is None:
-            raise ValueError("no limit in it", "give `max_temperature` or `max_tokens`")
+        if (self.max_temperature, self.max_tokens, self.capture) == (None, None, None):
+            raise ValueError("no limit in it", "give `max_temperature`, `max_tokens` or `capture`")
 
 
 Ban = Annotated[

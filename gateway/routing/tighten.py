@@ -55,14 +55,17 @@ def unite_bans(
 
 def limit(rules: Placed, chosen: Decision, facts: Facts, trace: Trace, doubt: str = "") -> Decision:
     """The decision within the limits that match, or all of them in doubt."""
-    limits = chosen.limits
+    limits, capture = chosen.limits, chosen.capture
     for i, rule in rules:
         matched, detail = (True, doubt) if doubt else rule.test(facts)
         if matched:
             detail = with_expiry(rule, detail, facts)
             limits = lower(limits, rule.decision.limits)
+            capture = rule.decision.capture or capture
         trace[i] = RuleTrace(rule.id, "limit", matched, detail)
-    return chosen if limits is chosen.limits else msgspec.structs.replace(chosen, limits=limits)
+    if limits is chosen.limits:
+        return chosen
+    return msgspec.structs.replace(chosen, limits=limits, capture=capture)
 
 
 def lower(limits: SamplingLimits, other: SamplingLimits) -> SamplingLimits:

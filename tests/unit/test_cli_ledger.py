@@ -11,9 +11,10 @@ from click.testing import CliRunner, Result
 
 from gateway.audit.anchor import Anchor
 from gateway.audit.keys import keyring
-from gateway.audit.record import PolicyChange
+from gateway.audit.record import PolicyChange, TextFacts
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
+from gateway.audit.texts import Captured, ciphertext_digest
 from gateway.cli import main
 from tests.databases import LogDatabase, SqliteDatabase
 from tests.records import decision_record, outcome_record
@@ -271,3 +272,40 @@ def test_parquet_without_pyarrow_says_how_to_get_it(
     assert result.exit_code == 2
     assert "pip install 'draftgate[parquet]'" in result.output
     assert not out.exists()
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_texts_leave_and_come_back_only_where_that_is_asked_for(
+    tmp_path: Path, texts: bool
+) -> None:
+    source, copy = (SqliteDatabase(tmp_path / f"{name}.db") for name in ("source", "copy"))
+    facts = TextFacts(
+        decision_id="dec_000000",
+        kind="prompt",
+        captured_at=1.0,
+        digest=ciphertext_digest("AAAA"),
+    )
+
+    async def fill() -> None:
+        store = await DecisionStore.open(source.url, keys=keyring([("", SECRET.encode())]))
+        await store.append_decision(decision_record(0))
+        await store.append_text(Captured(facts, "AAAA"))
+        await store.aclose()
+
+    asyncio.run(fill())
+    path, flags = tmp_path / "log.jsonl", ["--texts"] if texts else []
+
+    assert _run("export", "--url", source.url, "--out", path, "--texts").exit_code == 0
+    assert _run("verify", "--file", path).exit_code == 0
+    imported = _run("import", path, "--url", copy.url, *flags)
+
+    assert imported.exit_code == 0, imported.output
+    assert copy.run("SELECT ciphertext FROM texts") == [("AAAA" if texts else None,)]
+    erasures = copy.run("SELECT document FROM seals WHERE kind = 'erasure'")
+    assert len(erasures) == (0 if texts else 1)
+    verified = _run("verify", "--url", copy.url)
+    assert verified.exit_code == 0, verified.output
+    bare = tmp_path / "bare.jsonl"
+    assert _run("export", "--url", source.url, "--out", bare).exit_code == 0
+    assert "AAAA" not in bare.read_text()
+    assert _run("verify", "--file", bare).exit_code == 0

@@ -600,6 +600,9 @@ def test_the_files_of_the_page_name_the_recipes_and_are_valid(tmp_path: Path) ->
 
     assert set(loaded.classifiers) <= set(extensions.names("classifiers"))
     assert "formulary" in loaded.classifiers
+    options = loaded.audit.text.maskers["names"]
+    masked = extensions.build("maskers", "names", options).mask("grace murray has a cold")
+    assert masked == ("[name] has a cold", {"name": 1})
     (section,) = loaded.backends.values()
     assert extensions.build("backends", section.type, section.options, name="mine").status.ready
     decision = policy.rules[-1].decision

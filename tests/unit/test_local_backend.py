@@ -77,10 +77,10 @@ async def test_what_runs_is_what_was_decided_and_the_tokens_are_the_same(backend
     chunks, generation = await run(backend, decision)
     ran = generation.execution
 
-    assert generation.output_ids(0) == expected.output_ids(0)
+    assert generation.outputs[0] == expected.outputs[0]
     assert ran.mode is decision.mode
     assert attest(record_of(backend, decision), ran) == "ok"
-    assert ran.usage.completion_tokens == len(generation.output_ids(0))
+    assert ran.usage.completion_tokens == len(generation.outputs[0])
     assert chunks[-1].finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
     assert chunks[-1].usage.completion_tokens == ran.usage.completion_tokens
     assert sum(ran.accept_counts) == ran.num_drafts
@@ -204,8 +204,8 @@ async def test_choices_are_counted_together_and_told_apart(backend):
     chunks, generation = await run(backend, decide(Mode.SPECULATIVE), n=2, temperature=1.5)
 
     assert {chunk.index for chunk in chunks} == {0, 1}
-    assert generation.output_ids(0) != generation.output_ids(1)
-    total = sum(len(generation.output_ids(choice)) for choice in (0, 1))
+    assert generation.outputs[0] != generation.outputs[1]
+    total = sum(len(generation.outputs[choice]) for choice in (0, 1))
     assert generation.execution.usage.completion_tokens == total
 
 

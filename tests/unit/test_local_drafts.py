@@ -67,7 +67,7 @@ async def test_a_rule_that_names_the_draft_model_gets_its_drafts(
     finally:
         await backend.aclose()
 
-    assert generation.output_ids(0) == expected.output_ids(0)
+    assert generation.outputs[0] == expected.outputs[0]
     (proposed, accepted) = generation.execution.drafts_by_source["model"]
     assert proposed > 0
     if given == "folder":  # it drafts for itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,49 @@ async def test_the_engines_own_words_are_for_the_log_and_not_for_the_client(
     assert caught.value.detail == (
         "decoding failed: MemoryError: device 3 of host gpu-17 has 2 MiB left"
     )
+
+
+async def test_decoding_again_gives_the_same_tokens_with_a_margin_each(
+    backend: LocalBackend,
+) -> None:
+    generation = await start(backend, n=2)
+    assert [chunk async for chunk in generation]
+    await generation.aclose()
+    job = generation._job
+
+    run = await backend.decode_again(job, patient=True)
+
+    assert run is not None
+    assert tuple(answer.token_ids for answer in run.answers) == generation.outputs
+    assert all(len(answer.margins) == len(answer.token_ids) for answer in run.answers)
+    assert len(run.texts) == 2
+
+
+async def test_a_patient_run_is_given_up_whole_for_a_request(backend: LocalBackend) -> None:
+    generation = await start(backend)
+    assert [chunk async for chunk in generation]
+    request = ChatRequest("small", (Message("user", "a long one"),), n=12)
+    prompt = await backend.prepare(request)
+    sampling = Sampling(max_tokens=4000, seed=3, ignore_eos=True)
+    long = Job("req", request, DECISION, sampling, prompt)
+    again = asyncio.create_task(backend.decode_again(long, patient=True))
+    while not backend.status.running:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+    generation = await start(backend)
+    text = "".join([chunk.text async for chunk in generation])
+
+    assert text
+    assert await asyncio.wait_for(again, 10) is None
+    assert backend.status.running == 0
+
+
+async def test_a_run_that_the_end_of_the_backend_cuts_off_is_no_run(backend: LocalBackend) -> None:
+    generation = await start(backend)
+    again = asyncio.create_task(backend.decode_again(generation._job, patient=True))
+    await asyncio.sleep(0)
+
+    await backend.aclose()
+
+    run = await asyncio.wait_for(again, 10)
+    assert run is None or run.answers[0].token_ids == generation.outputs[0]

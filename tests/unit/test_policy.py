@@ -80,6 +80,7 @@ rules:
         "backend": "cloud",
         "limits": SamplingLimits(0.4, 100),
         "shadow_rate": 0.0,
+        "capture": "text",
         "deny": None,
         "bans": {},
         "forced_by": None,
@@ -185,9 +186,17 @@ rules:
         ("{id: a, decide: {mode: standard, max_temperature: -1}}", "expected float >= 0.0"),
         ("{id: a, decide: {mode: standard, max_tokens: 0}}", "expected int >= 1, got 0"),
         (
-            "{id: a, decide: {mode: speculative, shadow_rate: 0.1}}",
-            "shadow runs are not available in this version",
+            "{id: a, decide: {mode: standard, shadow_rate: 0.1}}",
+            "a shadow run decodes in standard mode, and so does this (remove `shadow_rate`)",
         ),
+        (
+            "{id: a, decide: {mode: hybrid, verifier: rejection, standard_first: 1, "
+            "shadow_rate: 0.1}}",
+            "draws other tokens from the same seed",
+        ),
+        ("{id: a, decide: {mode: speculative, shadow_rate: 1.1}}", "expected float <= 1.0"),
+        ("{id: a, decide: {mode: standard, capture: all}}", "capture"),
+        ("{id: a, limit: {capture: text}}", "capture"),
         ("{id: a, deny: x, when: {}}", "no condition in it"),
         ("{id: a, deny: x, when: }", "nothing is given here"),
         ("{id: a, deny: x, when: {all: []}}", "expected at least 1"),

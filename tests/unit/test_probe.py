@@ -231,9 +231,7 @@ async def test_a_row_is_tightened_before_its_first_draft(make_backend, write, de
     assert ran.opinion.scores["code"] == pytest.approx(0.0067, abs=1e-4)
     assert ran.opinion.content_hash == probes.load(write())[1]
     assert attested == "ok"
-    assert [generation.output_ids(i) for i in range(n)] == [
-        expected.output_ids(i) for i in range(n)
-    ]
+    assert [generation.outputs[i] for i in range(n)] == [expected.outputs[i] for i in range(n)]
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -247,7 +245,7 @@ async def test_a_harmless_prompt_is_decoded_as_decided_with_both_opinions(make_b
     assert set(ran.opinion.scores) == set(DOMAINS)
     assert plain.opinion is None
     assert attested == "ok"
-    assert generation.output_ids(0) == expected.output_ids(0)
+    assert generation.outputs[0] == expected.outputs[0]
 
 
 async def test_what_was_decided_standard_is_read_and_not_tightened(make_backend, write):

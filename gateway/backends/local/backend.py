@@ -21,6 +21,7 @@ from decoders.request import EngineStopped, PromptTooLong, Request
 from decoders.request import QueueFull as EngineQueueFull
 from decoders.verifiers.base import Verifier
 from gateway import extensions
+from gateway.again import Run
 from gateway.backends.base import BackendStatus
 from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
@@ -161,6 +162,15 @@ class LocalBackend:
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per answer to the engine, all or none."""
+        return self._submit(job)
+
+    async def decode_again(self, job: Job, *, patient: bool) -> Run | None:
+        """See `Redecoder`."""
+        return await self._submit(job, patient=patient, with_margins=True).run()
+
+    def _submit(
+        self, job: Job, *, patient: bool = False, with_margins: bool = False
+    ) -> LocalGeneration:
         second = self._second_opinion(job)
         generation = LocalGeneration(self._name, self._served_name, self._loaded, job, second)
         try:
@@ -178,6 +188,8 @@ class LocalBackend:
                 domain=job.domain,
                 constraint=None if grammar is None else grammar.constraint(),
                 on_prefill=second,
+                patient=patient,
+                with_margins=with_margins,
             )
             for answer in range(job.request.num_answers)
         ]

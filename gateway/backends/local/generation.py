@@ -14,6 +14,7 @@ from decoders.request import Ticket
 from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
+from gateway.again import Decoded, Run
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
 from gateway.errors import BackendFailed
@@ -70,6 +71,10 @@ class LocalGeneration:
     def _deliver(self, choice: int, piece: Piece) -> None:
         self._pieces.put_nowait((choice, piece))
         self._num_ended += piece.finish_reason is not None
+        if self.tickets[choice].evicted:
+            # Answers belong together: without one of them, the others are of no use.
+            for ticket in self.tickets:
+                ticket.cancel()
         if self._num_ended == len(self.tickets):
             self._ended.set()
 
@@ -112,9 +117,28 @@ class LocalGeneration:
             fingerprint=self._loaded.fingerprint,
         )
 
-    def output_ids(self, choice: int) -> tuple[int, ...]:
-        """The token ids that one choice has emitted so far."""
-        return tuple(self.tickets[choice].sequence.output_ids)
+    @property
+    def outputs(self) -> tuple[tuple[int, ...], ...]:
+        """The token ids that each answer has emitted so far."""
+        return tuple(tuple(ticket.sequence.output_ids) for ticket in self.tickets)
+
+    async def run(self) -> Run | None:
+        """Decode to the end; None where the engine gave it up."""
+        texts = [""] * self._job.request.n
+        try:
+            async for chunk in self:
+                texts[chunk.index] += chunk.text
+        finally:
+            await self.aclose()
+        reasons = {ticket.sequence.finish_reason for ticket in self.tickets}
+        if not reasons <= {RowFinishReason.STOP, RowFinishReason.LENGTH}:
+            return None
+        answers = zip(self.outputs, self.tickets, strict=True)
+        return Run(
+            answers=tuple(Decoded(ids, tuple(ticket.margins)) for ids, ticket in answers),
+            texts=tuple(texts),
+            execution=self.execution,
+        )
 
     def __aiter__(self) -> LocalGeneration:
         return self
