@@ -222,7 +222,7 @@ class _Bench:
     def _add(self, found: Found, ticket: Ticket) -> None:
         if ticket.error is not None:
             raise RuntimeError(ticket.error)
-        tally = tally_of([ticket.stats.evidence]) or Tally()
+        tally = tally_of([ticket.stats.evidence], fresh=True) or Tally()
         found.requests += 1
         found.proposed += ticket.stats.num_draft_tokens
         found.accepted += ticket.stats.num_accepted_tokens

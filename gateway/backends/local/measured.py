@@ -10,10 +10,20 @@ from decoders.evidence import Evidence
 from gateway.tally import Moments, Tally
 
 
-def tally_of(evidence: Iterable[Evidence | None]) -> Tally | None:
-    """The sum over rows; None where none of them was measured."""
+def tally_of(evidence: Iterable[Evidence | None], *, fresh: bool) -> Tally | None:
+    """The sum over rows; None where none of them was measured.
+
+    ``fresh`` says that nobody else chose the noise. A caller's own seed may have been used before, or
+    be chosen for its answer, so that such a request is no evidence for or against anything: of it only
+    the impossible tokens are counted, which no noise can bring about.
+    """
     tallies = [_tally(one) for one in evidence if one is not None]
-    return reduce(add, tallies) if tallies else None
+    if not tallies:
+        return None
+    total = reduce(add, tallies)
+    if fresh:
+        return total
+    return Tally(num_tokens=total.num_tokens, num_impossible=total.num_impossible)
 
 
 def _tally(evidence: Evidence) -> Tally:
