@@ -84,6 +84,7 @@ WORK: dict[str, Any] = {
     "drafts_by_source": {"suffix": (1, 0)},
     "first_draft_position": 0,
     "distortion": 0.1,
+    "tally": Tally(num_tokens=1),
     "prefill_seconds": 0.1,
     "decode_seconds": 0.1,
 }
