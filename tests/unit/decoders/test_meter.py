@@ -138,7 +138,7 @@ def test_rows_of_all_kinds_are_measured_as_they_are_alone():
     for row, verdict, part in zip(rows, verdicts, together, strict=True):
         own = scores[first : first + row.num_positions]
         first += row.num_positions
-        assert torch.equal(part, meter.measure(verifier, own, [row], [verdict])[0])
+        torch.testing.assert_close(part, meter.measure(verifier, own, [row], [verdict])[0])
 
 
 def test_what_cannot_be_measured_is_logged_and_costs_no_answer(caplog):
