@@ -71,6 +71,9 @@ class Draft:
     match_length: int = 0
     """Tokens of context that the source recognised, a function of the context alone; 0 where it
     does not say."""
+    from_context: bool = False
+    """Whether the tokens follow from those before alone, with nothing drawn for them. Says whether
+    they may be held against what is emitted as a point mass; no verifier asks."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.law, Dense):

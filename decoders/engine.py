@@ -18,8 +18,10 @@ from torch import Tensor
 from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
+from decoders.evidence import Evidence
 from decoders.logprobs import token_logprobs
 from decoders.margin import margins
+from decoders.meter import Meter, NoMeter
 from decoders.models.base import LanguageModel, Row, Tokenizer
 from decoders.noise import noise_for
 from decoders.params import FinishReason, ParameterError
@@ -46,8 +48,11 @@ class Engine:
         prefill_chunk_tokens: int = 256,
         cost: Cost | None = None,
         probe: PrefillProbe | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """``cost`` says how much of each draft is worth its time; None: all of it.
+
+        ``meter`` measures what is emitted; None: nothing is.
 
         ``probe`` reads every prompt for the requests' ``on_prefill``. Raises ModelError for one that
         looks where the model has nothing to show.
@@ -62,6 +67,7 @@ class Engine:
         self._probed = probe is not None
         self._slots = SlotTable(model.num_slots, self._readings.copier)
         self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
+        self._meter = meter or NoMeter()
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._waiting = Queue(max_queue)
         self._running: list[Ticket] = []
@@ -261,7 +267,8 @@ class Engine:
             return
         # Whole as it came where that is all of it: a copy would be as wide as the vocabulary.
         together = logits if sum(map(len, wanted)) == len(logits) else torch.cat(wanted)
-        for share, verified in zip(emitting, verify_rows(emitting, together), strict=True):
+        results = verify_rows(emitting, together, self._meter)
+        for share, verified in zip(emitting, results, strict=True):
             try:
                 self._emit(share, verified)
             except Exception as error:  # noqa: BLE001 - kept: it is this row's and no other's
@@ -304,6 +311,7 @@ class Engine:
         if ticket.counts is not None:
             ticket.counts.add(verdict.token_ids[:emitted])
         ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
+        ticket.add_measured(verified.measured[:emitted])
         self._count(ticket, position)
         accepted = min(verdict.num_accepted, emitted)
         self._drafter.settle(share, position, accepted, verified.scores[emitted - 1])
@@ -340,6 +348,7 @@ class Engine:
             # What a failed row leaves in its slot may be no numbers.
             failed = ticket.sequence.finish_reason is FinishReason.ERROR
             self._slots.release(ticket, 0 if failed else ticket.num_cached)
+            ticket.stats.evidence = Evidence.of(ticket.read_measured())
         self._drafter.forget(ticket)
 
     def _ticket(self, request: Request) -> Ticket:

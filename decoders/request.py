@@ -120,6 +120,7 @@ class Ticket:
         """[vocab]: softmax is the law of the last emitted token; kept for rows that may draft."""
         self.margins: list[float] = []
         """One an emitted token, where wanted: best minus second best score, noise included."""
+        self._measured: Tensor | None = None
         self.cancelled = False
         self.evicted = False
         """Whether the engine gave up the patient row for another."""
@@ -169,6 +170,16 @@ class Ticket:
         first = 1 + len(self.prompt_logprobs)
         token_ids = self.sequence.token_ids[first : first + len(logits)]
         self.prompt_logprobs += token_logprobs(logits, token_ids, num_top)
+
+    def add_measured(self, columns: Tensor) -> None:
+        """Add what was measured of emitted tokens, [n, columns]; it stays on the device."""
+        if columns.numel():
+            total = columns.sum(dim=0)
+            self._measured = total if self._measured is None else self._measured + total
+
+    def read_measured(self) -> Sequence[float]:
+        """The sums of the columns over all tokens so far; empty where nothing was measured."""
+        return () if self._measured is None else self._measured.tolist()
 
     def cancel(self) -> None:
         """Drop the row before the engine's next forward pass. Safe from any thread, and repeatable."""

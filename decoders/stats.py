@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from decoders.evidence import Evidence
+
 
 @dataclass
 class DecodeStats:
@@ -36,6 +38,8 @@ class DecodeStats:
     logprob: float = 0.0
     """Natural-log probability of the emitted tokens together under the target model, before any
     processor; counted where log-probabilities are wanted."""
+    evidence: Evidence | None = None
+    """What the meter says of the emitted tokens; there once the sequence has ended."""
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
     """From admission to the first token."""

@@ -119,14 +119,15 @@ class ScriptedDraftSource:
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One draft per request, as the script says it."""
-        return [
-            Draft(tuple(self._script(request.token_ids, request.max_tokens)), self.name)
-            for request in requests
-        ]
+        return [self._scripted(request) for request in requests]
 
     def forget(self, sequence_id: int) -> None:
         """Note it."""
         self.forgotten.append(sequence_id)
+
+    def _scripted(self, request: DraftRequest) -> Draft:
+        token_ids = tuple(self._script(request.token_ids, request.max_tokens))
+        return Draft(token_ids, self.name, from_context=True)
 
 
 class SampledDraftSource(ScriptedDraftSource):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decoders.drafter import Share
+from decoders.meter import Meter
 from decoders.noise import NO_TOKEN
 from decoders.request import Ticket
 from decoders.sampling import Context, TokenCounts, process_rows
@@ -29,10 +30,14 @@ class Verified:
     """[len(draft) + 1, vocab], the target's own."""
     scores: Tensor
     """The same after all processors."""
+    measured: Tensor
+    """What the meter says of each token of the verdict."""
 
 
-def verify_rows(shares: Sequence[Share], logits: Tensor) -> list[Verified | Exception]:
-    """Judge the drafts of rows that all decode; what fails for a row is in its place.
+def verify_rows(
+    shares: Sequence[Share], logits: Tensor, meter: Meter
+) -> list[Verified | Exception]:
+    """Judge the drafts of rows that all decode, and measure; what fails for a row is in its place.
 
     ``logits`` is [sum of len(draft) + 1, vocab], row after row.
     """
@@ -41,7 +46,7 @@ def verify_rows(shares: Sequence[Share], logits: Tensor) -> list[Verified | Exce
     for verifier, members in _grouped(shares):
         mine = [shares[i] for i in members]
         together = logits if len(mine) == len(shares) else torch.cat([parts[i] for i in members])
-        results |= zip(members, _isolated(verifier, mine, together), strict=True)
+        results |= zip(members, _isolated(verifier, mine, together, meter), strict=True)
     return [results[i] for i in range(len(shares))]
 
 
@@ -58,31 +63,34 @@ def _grouped(shares: Sequence[Share]) -> list[tuple[Verifier, list[int]]]:
 
 
 def _isolated(
-    verifier: Verifier, shares: Sequence[Share], logits: Tensor
+    verifier: Verifier, shares: Sequence[Share], logits: Tensor, meter: Meter
 ) -> list[Verified | Exception]:
     """All rows together; where that fails one by one, so that a fault is its own row's."""
     try:
-        return _verified(verifier, shares, logits)
+        return _verified(verifier, shares, logits, meter)
     except Exception as error:  # noqa: BLE001 - kept: the engine fails the row with it
         if len(shares) == 1:
             return [error]
     parts = split(logits, [_row(share) for share in shares])
-    alone = (_isolated(verifier, [share], part) for share, part in zip(shares, parts, strict=True))
+    alone = (
+        _isolated(verifier, [share], part, meter) for share, part in zip(shares, parts, strict=True)
+    )
     return list(chain.from_iterable(alone))
 
 
 def _verified(
-    verifier: Verifier, shares: Sequence[Share], logits: Tensor
+    verifier: Verifier, shares: Sequence[Share], logits: Tensor, meter: Meter
 ) -> list[Verified | Exception]:
     rows = [_row(share) for share in shares]
     scores = process_rows(logits, [_context(share, logits) for share in shares])
     verdicts = verifier.verify(scores, rows)
+    measured = meter.measure(verifier, scores, rows, verdicts)
     return [
-        Verified(verdict, own, processed)
+        Verified(verdict, own, processed, columns)
         if verdict.token_ids[-1] != NO_TOKEN
         else ArithmeticError("the model's logits are not numbers, or leave no token possible")
-        for verdict, own, processed in zip(
-            verdicts, split(logits, rows), split(scores, rows), strict=True
+        for verdict, own, processed, columns in zip(
+            verdicts, split(logits, rows), split(scores, rows), measured, strict=True
         )
     ]
 

@@ -136,14 +136,17 @@ class SuffixDraftSource:
             # Of equals the sequence itself: it is what the answer is about.
             if place is not None and place.match_length > length:
                 count = self._count(request, place.match_length)
-                return Draft(place.continuation[:count], self.name, match_length=place.match_length)
+                return self._found(place.continuation[:count], place.match_length)
         if length < self._min_match:
             return NO_DRAFT
         period = len(token_ids) - 1 - end
         # A match that reaches into its own continuation repeats with this period.
         count = self._count(request, length)
         proposed = tuple(token_ids[end + 1 + i % period] for i in range(count))
-        return Draft(proposed, self.name, match_length=length)
+        return self._found(proposed, length)
+
+    def _found(self, token_ids: tuple[int, ...], match_length: int) -> Draft:
+        return Draft(token_ids, self.name, match_length=match_length, from_context=True)
 
     def _count(self, request: DraftRequest, match_length: int) -> int:
         return min(request.max_tokens, int(match_length * self._tokens_per_match))

@@ -35,6 +35,7 @@ def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
         *_length(record, run),
         *_drafts(decision, run),
         *_sums(run),
+        *_measured(run),
     )
 
 
@@ -147,3 +148,16 @@ def _sums(run: Execution) -> Iterator[str]:
     ):
         if not holds:
             yield f"the counts contradict each other: {what}"
+
+
+def _measured(run: Execution) -> Iterator[str]:
+    """What was measured of the tokens, where it cannot be of what was counted, or shows a fault."""
+    tally = run.tally
+    if tally is None:
+        return
+    if not 0 <= tally.num_impossible <= tally.num_tokens <= run.usage.completion_tokens:
+        yield "the counts contradict each other: measured tokens"
+    if tally.accepted.observed > run.num_accepted_tokens + _ROUNDING:
+        yield "the counts contradict each other: measured accepted tokens"
+    if tally.num_impossible and run.verifier_class == "exact":
+        yield f"{tally.num_impossible} tokens that the model's law gives no probability"

@@ -9,6 +9,7 @@ from gateway.audit.attestation import attest, deviations
 from gateway.audit.record import DecisionRecord
 from gateway.execution import Execution
 from gateway.opinion import Opinion
+from gateway.tally import Moments, Tally
 from gateway.types import DraftSetting, Mode, Sampling, Usage
 from tests.records import decided, decision_record, outcome_record
 
@@ -57,6 +58,12 @@ CHANGES: dict[str, list[Any]] = {
     "distortion": [0.01, -0.01],
     "tightened_by": ["probe"],
     "opinion": [HARMFUL, UNJUDGED],
+    "tally": [
+        Tally(num_tokens=21),
+        Tally(num_tokens=20, num_impossible=1),
+        Tally(num_tokens=0, num_impossible=1),
+        Tally(num_tokens=20, accepted=Moments(observed=13.0, expected=12.0)),
+    ],
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
 NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint", "why_k"}
@@ -77,6 +84,7 @@ WORK: dict[str, Any] = {
     "drafts_by_source": {"suffix": (1, 0)},
     "first_draft_position": 0,
     "distortion": 0.1,
+    "tally": Tally(num_tokens=1),
     "prefill_seconds": 0.1,
     "decode_seconds": 0.1,
 }

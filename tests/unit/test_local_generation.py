@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.backends.local import LocalBackend
-from gateway.errors import BackendFailed
+from gateway.errors import BackendFailed, ConfigError
+from gateway.tally import Tally
 from gateway.types import ChatRequest, Decision, DraftSetting, Job, Message, Mode, Sampling
 
 DECISION = Decision(
@@ -32,10 +33,15 @@ async def backend(tiny_model: Path) -> AsyncIterator[LocalBackend]:
     await made.aclose()
 
 
-async def start(backend: LocalBackend, *, n: int = 1) -> Any:
-    request = ChatRequest("small", (Message("user", "abcabcabcabcabc"),), n=n)
+async def start(
+    backend: LocalBackend, *, n: int = 1, temperature: float = 0.0, seed: int | None = None
+) -> Any:
+    """``seed`` is the caller's own."""
+    request = ChatRequest(
+        "small", (Message("user", "abcabcabcabcabc"),), n=n, sampling=Sampling(seed=seed)
+    )
     prompt = await backend.prepare(request)
-    sampling = Sampling(max_tokens=24, seed=3, temperature=0.0)
+    sampling = Sampling(max_tokens=24, seed=3, temperature=temperature)
     return await backend.generate(Job("req", request, DECISION, sampling, prompt))
 
 
@@ -117,3 +123,39 @@ async def test_a_run_that_the_end_of_the_backend_cuts_off_is_no_run(backend: Loc
 
     run = await asyncio.wait_for(again, 10)
     assert run is None or run.answers[0].token_ids == generation.outputs[0]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+async def test_every_token_is_measured_and_a_callers_seed_is_no_evidence(
+    backend: LocalBackend, seed: int | None
+) -> None:
+    generation = await start(backend, n=2, temperature=1.0, seed=seed)
+    assert generation.execution.tally is None
+    assert [chunk async for chunk in generation]
+    await generation.aclose()
+
+    run = generation.execution
+    assert run.tally is not None
+    assert (run.tally.num_tokens, run.tally.num_impossible) == (run.usage.completion_tokens, 0)
+    if seed is None:
+        assert run.tally.accepted.observed == run.num_accepted_tokens
+        assert run.tally.surprisal.variance > 0
+        assert all(run.tally.log_factors.values())
+    else:
+        assert run.tally == Tally(num_tokens=run.tally.num_tokens)
+
+
+@pytest.mark.parametrize("option", ["off", False])
+async def test_evidence_can_be_turned_off(tiny_model: Path, option: Any) -> None:
+    backend = LocalBackend(model=str(tiny_model), device="cpu", dtype="float32", evidence=option)
+    generation = await start(backend)
+    assert [chunk async for chunk in generation]
+    await generation.aclose()
+    await backend.aclose()
+
+    assert generation.execution.tally is None
+
+
+def test_an_option_that_is_neither_on_nor_off_is_refused(tiny_model: Path) -> None:
+    with pytest.raises(ConfigError, match="evidence is 'maybe'"):
+        LocalBackend(model=str(tiny_model), device="cpu", dtype="float32", evidence="maybe")  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from decoders.calibration import load_profile
 from decoders.cost import Cost, CostModel, EverythingPays
 from decoders.engine import Engine
 from decoders.gates import ContentTokens, EntropyGate, FunctionWords, Gate, StandardFirst
+from decoders.hedges import hedge_ids
 from decoders.loader import DEMO, LoadedModel
+from decoders.meter import LawMeter, Meter, NoMeter
 from decoders.models.base import ModelError
 from decoders.modes import Hybrid, Speculative, Standard
 from decoders.modes import Mode as RowMode
@@ -73,6 +75,7 @@ class LocalBackend:
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
         draft_sources: dict[str, dict[str, Any]] | None = None,
         probe: str | bool = "auto",
+        evidence: Literal["on", "off"] | bool = "on",
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
@@ -86,6 +89,7 @@ class LocalBackend:
         ``draft_sources``: the options of a draft source, by its name.
         ``probe`` reads what each prompt is about while it is computed: a file that was trained for
         this model, ``auto`` for the one that ships with Draftgate if there is one, or ``off``.
+        ``evidence``: whether every emitted token is held against the model's law.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
@@ -110,6 +114,7 @@ class LocalBackend:
                 timed=cost_model not in ("off", False),
             )
             self._probe = find_probe(probe, self._loaded)
+            pieces = _pieces(self._loaded)
             self._engine = Engine(
                 self._loaded.model,
                 self._loaded.tokenizer,
@@ -117,13 +122,14 @@ class LocalBackend:
                 prefill_chunk_tokens=prefill_chunk_tokens,
                 cost=_cost(cost_model, self._loaded, folder),
                 probe=self._probe,
+                meter=_meter(evidence, pieces),
             )
         except (ModelError, ValueError) as error:
             raise config_error(error) from error
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._grammars = Grammars(self._loaded)
-        self._function_words = FunctionWords(_pieces(self._loaded))
+        self._function_words = FunctionWords(pieces)
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._max_answers = num_slots + max_queue
@@ -294,6 +300,12 @@ def _cost(cost_model: str | bool, loaded: LoadedModel, folder: Path | None) -> C
         return EverythingPays()
     profile = load_profile(loaded, cache_dir=folder)
     return CostModel(profile, frozen=cost_model == "frozen")
+
+
+def _meter(evidence: str | bool, pieces: Sequence[str]) -> Meter:
+    if evidence not in ("on", "off", True, False):
+        raise ValueError(f"evidence is {evidence!r}; give on or off")
+    return LawMeter(hedge_ids(pieces)) if evidence in ("on", True) else NoMeter()
 
 
 def _pieces(loaded: LoadedModel) -> list[str]:

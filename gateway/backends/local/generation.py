@@ -15,6 +15,7 @@ from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
 from gateway.again import Decoded, Run
+from gateway.backends.local.measured import tally_of
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
 from gateway.errors import BackendFailed
@@ -111,6 +112,9 @@ class LocalGeneration:
             why_k=dict(sum((Counter(s.why_k) for s in stats), Counter())),
             tightened_by=None if restricted is None else SOURCE,
             opinion=None if self._second is None else self._second.opinion,
+            tally=tally_of(
+                (s.evidence for s in stats), fresh=self._job.request.sampling.seed is None
+            ),
             queue_seconds=max((s.queue_seconds for s in stats), default=0.0),
             prefill_seconds=max((s.prefill_seconds for s in stats), default=0.0),
             decode_seconds=max((s.decode_seconds for s in stats), default=0.0),

@@ -1,0 +1,1 @@
+"""Evidence: what the tallies of many requests say together about the law of the answers."""
