@@ -18,6 +18,7 @@ from gateway.errors import ConfigError, Problem
 
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
+WEBHOOK_VARIABLE = "DRAFTGATE_WEBHOOK_KEY"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
@@ -108,6 +109,26 @@ class ClassificationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """None: the one that comes with the domain classifier's weights."""
 
 
+class EvidenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What speaks against traffic, and what follows."""
+
+    enabled: bool = True
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
+    """The probability that a sound cell ever raises an alarm by its e-value."""
+    attestation: bool = True
+    """Whether a failed attestation raises an alarm."""
+    demote: bool = True
+    """Whether an alarm has its cell decoded in standard mode until it is cleared."""
+    cells: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+    """The others are counted together."""
+    poll_seconds: Seconds = 2.0
+    """How often to look for what other gateways on the same log have found."""
+    webhook: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/\s]+")] | None = None
+    """Where to POST alarms."""
+    webhook_seconds: Seconds = 5.0
+    """How long one attempt may take."""
+
+
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is written to standard output."""
 
@@ -130,6 +151,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classifier_timeout_seconds: Seconds = 2.0
     classification: ClassificationConfig = ClassificationConfig()
     audit: AuditConfig = AuditConfig()
+    evidence: EvidenceConfig = EvidenceConfig()
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
     cache: Path | None = None
@@ -240,6 +262,11 @@ def signing_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
         hint = "set it, or take the key out of audit.keys"
         raise ConfigError([Problem(message, path="audit.keys", hint=hint)])
     return [(key_id, secret) for key_id, secret in found if secret]
+
+
+def webhook_secret() -> bytes | None:
+    """The key that signs what is sent to the webhook, if there is one."""
+    return os.environ.get(WEBHOOK_VARIABLE, "").encode() or None
 
 
 def default_policy_path() -> Path:

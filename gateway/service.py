@@ -28,6 +28,7 @@ from gateway.errors import (
     Unavailable,
     cut,
 )
+from gateway.evidence.base import Evidence, NoEvidence
 from gateway.exchange import Exchange, new_id
 from gateway.execution import Execution
 from gateway.log import Log, build_log
@@ -76,6 +77,7 @@ class Gateway:
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
         assured: Assured | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         self._backends = backends
         self._policy = policy
@@ -84,6 +86,7 @@ class Gateway:
         self._audit_required = audit_required
         self._classifier_timeout = classifier_timeout_seconds
         self._assured = assured or Assured()
+        self._evidence = evidence or NoEvidence()
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -113,6 +116,7 @@ class Gateway:
             warnings=(
                 *self._policy.warnings(datetime.now(UTC).date()),
                 *self._assured.warnings(self._policy.current),
+                *self._evidence.warnings(),
             ),
             backends=backends,
         )
@@ -217,10 +221,18 @@ class Gateway:
             request, self._classifiers, timeout_seconds=self._classifier_timeout
         )
         exchange.classify_seconds = time.perf_counter() - started
-        now = datetime.now(UTC)
+        now, demotions = datetime.now(UTC), self._evidence.demotions
         for _ in self._backends:
             started, count = time.perf_counter(), exchange.prompt.num_tokens
-            decision = decide(policy, signals, request, caller, prompt_tokens=count, now=now)
+            decision = decide(
+                policy,
+                signals,
+                request,
+                caller,
+                prompt_tokens=count,
+                now=now,
+                demotions=demotions,
+            )
             exchange.decide_seconds += time.perf_counter() - started
             if decision.backend is None or decision.backend == exchange.backend_name:
                 return Verdict(decision, signals, now)
@@ -310,6 +322,8 @@ class Gateway:
             self._log.error(
                 "outcome_not_recorded", decision_id=outcome.decision_id, error=error.message
             )
+            return
+        self._evidence.notice()
 
     async def _end(self, exchange: Exchange) -> Execution:
         if exchange.generation is None:

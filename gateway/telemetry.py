@@ -132,6 +132,11 @@ class Telemetry:
             # An alert on a rise needs the zero before it.
             self._audit_failures.labels(record)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where others may register metrics of theirs, to be rendered with these."""
+        return self._registry
+
     def observe(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
         """Count a finished request and write its log line."""
         self._count(decision, outcome)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    DecisionRecord,
+    EvidenceEvent,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+)
 
 
 class AuditLog(Protocol):
@@ -37,6 +43,17 @@ class FeedbackLog(Protocol):
 
     async def append_feedback(self, record: Feedback) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+
+class EvidenceLog(Protocol):
+    """The part of the log that says when evidence spoke against traffic, and when that was settled."""
+
+    async def append_event(self, record: EvidenceEvent) -> bool:
+        """Return once the record is durable; False where it would say nothing new of the cell.
+
+        Raises AuditUnavailable when it cannot be made so.
+        """
         ...
 
 

@@ -7,22 +7,32 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    DecisionRecord,
+    EvidenceEvent,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+)
 
 _encoder = msgspec.json.Encoder()
 _decision_decoder = msgspec.json.Decoder(DecisionRecord)
 _outcome_decoder = msgspec.json.Decoder(OutcomeRecord)
 _change_decoder = msgspec.json.Decoder(PolicyChange)
 _feedback_decoder = msgspec.json.Decoder(Feedback)
+_event_decoder = msgspec.json.Decoder(EvidenceEvent)
 _decode: dict[type, Callable[[str | bytes], object]] = {
     DecisionRecord: _decision_decoder.decode,
     OutcomeRecord: _outcome_decoder.decode,
     PolicyChange: _change_decoder.decode,
     Feedback: _feedback_decoder.decode,
+    EvidenceEvent: _event_decoder.decode,
 }
 
 
-def encode(record: DecisionRecord | OutcomeRecord | PolicyChange | Feedback) -> str:
+def encode(
+    record: DecisionRecord | OutcomeRecord | PolicyChange | Feedback | EvidenceEvent,
+) -> str:
     """JSON text of ``record``. Raises ValueError naming the field that JSON cannot hold.
 
     A lone surrogate (it can come in with a file name in an error message) becomes ``?``.
@@ -58,3 +68,8 @@ def decode_change(text: str) -> PolicyChange:
 def decode_feedback(text: str) -> Feedback:
     """The feedback that `encode` wrote."""
     return _feedback_decoder.decode(text)
+
+
+def decode_event(text: str) -> EvidenceEvent:
+    """The evidence event that `encode` wrote."""
+    return _event_decoder.decode(text)
