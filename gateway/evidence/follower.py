@@ -8,8 +8,11 @@ from typing import NamedTuple
 
 from gateway.audit.record import EvidenceEvent, OutcomeRecord
 from gateway.evidence.board import Board, Settled
-from gateway.evidence.journal import PAGE, Journal
+from gateway.evidence.journal import Journal
 from gateway.evidence.state import CellState
+
+PAGE = 500
+"""Outcomes that are read at a time, of each writer."""
 
 
 class Batch(NamedTuple):
@@ -24,12 +27,13 @@ class Batch(NamedTuple):
 class Follower:
     """Reads in any thread, folds in the one that reads the board."""
 
-    def __init__(self, journal: Journal, *, limit: int) -> None:
-        """Begins with the journal's snapshot, and at most ``limit`` cells besides `OTHER`.
+    def __init__(self, journal: Journal, *, limit: int, page: int = PAGE) -> None:
+        """Begins with the journal's snapshot; there are at most ``limit`` cells besides `OTHER`.
 
         Raises AuditUnavailable.
         """
         self._journal = journal
+        self._page = page
         self.board = Board(limit, journal.snapshot())
         # All of them once; from then on only those that are alive can have more to say.
         self._following = journal.writers()
@@ -42,14 +46,16 @@ class Follower:
         # In this order: who is not alive any more has written all that it had to before.
         living = self._journal.living()
         events = self._journal.events()
-        settled = self._journal.settled(self._following | living, self.board.positions)
+        settled = self._journal.settled(
+            self._following | living, self.board.positions, limit=self._page
+        )
         return Batch(living, events, settled)
 
     def fold(self, batch: Batch) -> Iterator[tuple[CellState, OutcomeRecord]]:
         """Count a batch; gives each state as it is after each outcome. Must be exhausted."""
         self.board.clear(batch.events)
         read = Counter(settled.writer for settled in batch.settled)
-        unfinished = frozenset(writer for writer, count in read.items() if count >= PAGE)
+        unfinished = frozenset(writer for writer, count in read.items() if count >= self._page)
         self._following = batch.living | unfinished
         self.is_behind = bool(unfinished)
         for settled in batch.settled:

@@ -27,9 +27,6 @@ from gateway.errors import AuditUnavailable
 from gateway.evidence.board import Settled, Snapshot
 from gateway.log import Log, build_log
 
-PAGE = 500
-"""Outcomes that are read at a time, of each writer."""
-
 _T = TypeVar("_T")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
@@ -89,7 +86,7 @@ class Journal:
         return self._read(lambda c: frozenset(c.scalars(sa.select(writers.c.writer))))
 
     def settled(
-        self, following: Iterable[str], positions: Mapping[str, int], *, limit: int = PAGE
+        self, following: Iterable[str], positions: Mapping[str, int], *, limit: int
     ) -> tuple[Settled, ...]:
         """The next requests that are over, up to ``limit`` of each writer after its position."""
 
