@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,12 @@ rules:
     caller_may_choose: true
     decide: {mode: speculative, max_tokens: 7}
 """
-POLICY = parse_policy(TEXT, Path("policy.yaml"))
+POLICY = parse_policy(
+    TEXT,
+    "unit.yaml",
+    verifiers=["coupled", "rejection", "typical"],
+    draft_sources=["suffix"],
+)
 FAST = Cell("none", "speculative", "coupled", "small", "suffix")
 
 

@@ -32,6 +32,7 @@ from gateway.api.requests import DEFAULT_MAX_TOKENS
 from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
+from gateway.cell import Cell
 from gateway.classification.base import classify
 from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
 from gateway.classification.drift import ScoreWindow
@@ -39,6 +40,8 @@ from gateway.cli.serve import serve
 from gateway.config import GatewayConfig
 from gateway.documents.document import MAX_CHARACTERS
 from gateway.errors import GatewayError, InvalidRequest, QueueFull, UnsupportedParameter
+from gateway.evidence.gauges import Gauges
+from gateway.evidence.state import CellState
 from gateway.routing.decide import decide
 from gateway.routing.policy import parse_policy
 from gateway.routing.testing import given_signals
@@ -179,6 +182,8 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     tightened = msgspec.structs.replace(outcome.execution, tightened_by="probe")
     telemetry.observe(decision_record(), msgspec.structs.replace(outcome, execution=tightened))
     telemetry.set_policy("default", "f" * 64)
+    cell = Cell("code", "speculative", "coupled", "small", "suffix")
+    Gauges(telemetry.registry).show([CellState(cell=cell)], demoted=0)
     text = telemetry.render().decode()
     names = re.findall(r"^# TYPE (\w+?) (?:counter|histogram|gauge)$", text, re.MULTILINE)
     labels: dict[str, set[str]] = {}
