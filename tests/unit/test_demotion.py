@@ -21,7 +21,9 @@ rules:
   - id: loose
     when: {keyword: [loose]}
     decide: {mode: speculative, verifier: typical, allow_lossy: true, max_distortion: 0.1}
-  - {id: other-verifier, when: {keyword: [residual]}, decide: {mode: hybrid, verifier: rejection}}
+  - id: other-verifier
+    when: {keyword: [residual]}
+    decide: {mode: hybrid, standard_first: 2, verifier: rejection}
   - id: fast
     when: {keyword: [fast]}
     caller_may_choose: true

@@ -66,7 +66,8 @@ class Gateway:
         self.clock = clock
         self.bounds = Bounds(**bounds)
         self.messages = Messages()
-        self.registry = CollectorRegistry()
+        self.registry: CollectorRegistry
+        self.journal: Journal
         self.store: DecisionStore
         self.watch: Watch
 
@@ -77,7 +78,10 @@ class Gateway:
         return self
 
     def start(self, *, limit: int = 8, page: int = 500) -> None:
-        """A watch as a process that starts now would have it."""
+        """A watch as a process that starts now would have it; the one before was killed."""
+        if hasattr(self, "journal"):
+            self.journal.close()
+        self.registry = CollectorRegistry()
         self.journal = Journal(self.url)
         self.watch = Watch(
             Follower(self.journal, limit=limit, page=page),
