@@ -19,6 +19,7 @@ from gateway.errors import ConfigError, Problem
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
 TEXT_VARIABLE = "DRAFTGATE_TEXT_KEY"
+WEBHOOK_VARIABLE = "DRAFTGATE_WEBHOOK_KEY"
 
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -132,6 +133,26 @@ class ClassificationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """None: the one that comes with the domain classifier's weights."""
 
 
+class EvidenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What speaks against traffic, and what follows."""
+
+    enabled: bool = True
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 1e-6
+    """The probability that a sound cell ever raises an alarm by its e-value."""
+    attestation: bool = True
+    """Whether a failed attestation raises an alarm."""
+    demote: bool = True
+    """Whether an alarm has its cell decoded in standard mode until it is cleared."""
+    cells: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+    """The others are counted together."""
+    poll_seconds: Seconds = 2.0
+    """How often to look for what other gateways on the same log have found."""
+    webhook: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/\s]+")] | None = None
+    """Where to POST alarms."""
+    webhook_seconds: Seconds = 5.0
+    """How long one attempt may take."""
+
+
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is written to standard output."""
 
@@ -175,6 +196,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classifier_timeout_seconds: Seconds = 2.0
     classification: ClassificationConfig = ClassificationConfig()
     audit: AuditConfig = AuditConfig()
+    evidence: EvidenceConfig = EvidenceConfig()
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -310,6 +332,11 @@ def otlp_headers(otlp: OtlpConfig) -> dict[str, str]:
     if problems:
         raise ConfigError(problems)
     return {name: os.environ[variable] for name, variable in otlp.headers.items()}
+
+
+def webhook_secret() -> bytes | None:
+    """The key that signs what is sent to the webhook, if there is one."""
+    return os.environ.get(WEBHOOK_VARIABLE, "").encode() or None
 
 
 def default_policy_path() -> Path:

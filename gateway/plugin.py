@@ -48,8 +48,15 @@ from gateway.config import (
     otlp_headers,
     signing_secrets,
     text_secrets,
+    webhook_secret,
 )
-from gateway.errors import ConfigError, Problem, Unavailable
+from gateway.errors import ConfigError, NotFound, Problem, Unavailable
+from gateway.evidence.alarm import Bounds
+from gateway.evidence.follower import Follower
+from gateway.evidence.gauges import Gauges
+from gateway.evidence.journal import Journal
+from gateway.evidence.watch import Watch
+from gateway.evidence.webhook import Webhook
 from gateway.keeper import PolicyKeeper, summary
 from gateway.log import Log, build_log
 from gateway.masking import Masker
@@ -90,10 +97,14 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
         async def provide_archive() -> Archive:
             return self._now().archive
 
+        async def provide_watch() -> Watch:
+            return self._now().watching
+
         router = build_router(
             provide_gateway,
             provide_keeper,
             provide_archive,
+            provide_watch,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
             log=build_log(self._config.log.level, json=self._config.log.json),
@@ -137,6 +148,15 @@ class Running(NamedTuple):
     gateway: Gateway
     keeper: PolicyKeeper
     archive: Archive
+    watch: Watch | None
+    """None where no evidence is gathered."""
+
+    @property
+    def watching(self) -> Watch:
+        """Who gathers evidence. Raises NotFound where nobody does."""
+        if self.watch is None:
+            raise NotFound("No evidence is gathered here: evidence.enabled is false.")
+        return self.watch
 
 
 def check(policy: Policy, backends: Mapping[str, Backend], *, has_vault: bool = False) -> None:
@@ -222,6 +242,7 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             log=log,
         )
         await keeper.start()
+        watch = await _start_watch(config, audit, telemetry, log, started)
         gateway = Gateway(
             backends=backends,
             policy=active,
@@ -237,14 +258,24 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             if vault is None
             else _capture(config.audit.text, audit, vault, maskers, log),
             shadows=Shadows(audit, telemetry, log=log),
+            evidence=watch,
         )
         started.pop_all()
-        started.push_async_callback(reader.aclose)
-        started.push_async_callback(gateway.aclose)
+        _close_in_order(started, reader, gateway, watch)
         watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
         started.callback(watching.cancel)
         archive = Archive(reader, audit, texts=audit, addenda=audit, vault=vault)
-        yield Running(gateway, keeper, archive)
+        yield Running(gateway, keeper, archive, watch)
+
+
+def _close_in_order(
+    started: AsyncExitStack, reader: DecisionReader, gateway: Gateway, watch: Watch | None
+) -> None:
+    started.push_async_callback(reader.aclose)
+    started.push_async_callback(gateway.aclose)
+    if watch is not None:
+        # Before the gateway, which closes the log. What ends meanwhile, the next start reads.
+        started.push_async_callback(watch.aclose)
 
 
 def _for_texts(audit: AuditConfig) -> tuple[Vault | None, list[Masker]]:
@@ -296,6 +327,41 @@ async def _exporting(otlp: OtlpConfig, log: Log) -> AsyncIterator[OtlpExporter |
         yield exporter
     finally:
         await exporter.aclose()
+
+
+async def _start_watch(
+    config: GatewayConfig,
+    audit: DecisionStore,
+    telemetry: Telemetry,
+    log: Log,
+    started: AsyncExitStack,
+) -> Watch | None:
+    """Who gathers evidence from the log, if anybody is to. Raises ConfigError or AuditUnavailable."""
+    section = config.evidence
+    if not section.enabled:
+        return None
+    journal = await asyncio.to_thread(Journal, config.audit.url, log=log)
+    messenger = None
+    if section.webhook is not None:
+        messenger = Webhook(
+            section.webhook,
+            secret=webhook_secret(),
+            timeout_seconds=section.webhook_seconds,
+            log=log,
+        )
+    watch = Watch(
+        await asyncio.to_thread(Follower, journal, limit=section.cells),
+        journal,
+        audit,
+        bounds=Bounds(section.alpha, attestation=section.attestation, demote=section.demote),
+        gauges=Gauges(telemetry.registry),
+        messenger=messenger,
+        poll_seconds=section.poll_seconds,
+        log=log,
+    )
+    started.push_async_callback(watch.aclose)
+    await watch.start()
+    return watch
 
 
 async def _open_log(audit: AuditConfig, keys: Keyring, log: Log) -> DecisionStore:

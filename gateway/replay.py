@@ -18,6 +18,7 @@ from gateway.routing.abstraction import Space
 from gateway.routing.assumptions import assume
 from gateway.routing.cells import Search
 from gateway.routing.decide import decide
+from gateway.routing.demotion import Demotions
 from gateway.routing.effects import Effect, differences, is_looser
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy
@@ -141,6 +142,7 @@ class _Replayer:
             record.caller,
             prompt_tokens=record.request.prompt_tokens,
             now=datetime.fromtimestamp(record.created_at, UTC),
+            demotions=Demotions.recorded(record.decision.trace),
         )
 
     def _possible(self, record: DecisionRecord) -> tuple[_Headers, ...]:

@@ -30,6 +30,7 @@ from gateway.errors import (
     Unavailable,
     cut,
 )
+from gateway.evidence.base import Evidence, NoEvidence
 from gateway.exchange import Exchange, new_id
 from gateway.execution import Execution
 from gateway.log import Log, build_log
@@ -82,6 +83,7 @@ class Gateway:
         digests: Digests | None = None,
         capture: Capture | None = None,
         shadows: Shadows | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         """Without ``capture`` no text is kept, without ``shadows`` nothing is decoded again."""
         self._backends = backends
@@ -94,6 +96,7 @@ class Gateway:
         self._digests = digests or Digests()
         self._capture = capture
         self._shadows = shadows
+        self._evidence = evidence or NoEvidence()
         self._telemetry = telemetry
         self._log = log or build_log()
         self._replies: set[Reply] = set()
@@ -123,6 +126,7 @@ class Gateway:
             warnings=(
                 *self._policy.warnings(datetime.now(UTC).date()),
                 *self._assured.warnings(self._policy.current),
+                *self._evidence.warnings(),
             ),
             backends=backends,
         )
@@ -231,10 +235,18 @@ class Gateway:
             request, self._classifiers, timeout_seconds=self._classifier_timeout
         )
         exchange.classify_seconds = time.perf_counter() - started
-        now = datetime.now(UTC)
+        now, demotions = datetime.now(UTC), self._evidence.demotions
         for _ in self._backends:
             started, count = time.perf_counter(), exchange.prompt.num_tokens
-            decision = decide(policy, signals, request, caller, prompt_tokens=count, now=now)
+            decision = decide(
+                policy,
+                signals,
+                request,
+                caller,
+                prompt_tokens=count,
+                now=now,
+                demotions=demotions,
+            )
             exchange.decide_seconds += time.perf_counter() - started
             if decision.backend is None or decision.backend == exchange.backend_name:
                 return Verdict(decision, signals, now)
@@ -325,6 +337,8 @@ class Gateway:
             self._log.error(
                 "outcome_not_recorded", decision_id=outcome.decision_id, error=error.message
             )
+            return
+        self._evidence.notice()
 
     async def _end(self, exchange: Exchange) -> Execution:
         try:

@@ -149,6 +149,11 @@ class Telemetry:
         for result in ("equal", "different", "dropped"):
             self._shadow_runs.labels(result)
 
+    @property
+    def registry(self) -> CollectorRegistry:
+        """Where others may register metrics of theirs, to be rendered with these."""
+        return self._registry
+
     def observe(self, decision: DecisionRecord, outcome: OutcomeRecord) -> None:
         """Count a finished request and write its log line."""
         self._count(decision, outcome)

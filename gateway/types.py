@@ -232,7 +232,8 @@ class RuleTrace(msgspec.Struct, frozen=True, gc=False):
 
     rule: str
     kind: str
-    """``ban``, ``limit``, ``decide``, ``deny``, or ``request`` for the caller's own wish."""
+    """``ban``, ``limit``, ``decide``, ``deny``; ``request`` for the caller's own wish, ``evidence`` for
+    a demotion, whose id is in place of the rule's."""
     matched: bool
     detail: str
     """The condition that settled it, for example ``domain medical 0.93 >= 0.10``."""

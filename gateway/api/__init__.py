@@ -16,6 +16,7 @@ from gateway.api.decisions import (
     list_decisions,
 )
 from gateway.api.errors import error_handler
+from gateway.api.evidence import evidence_routes
 from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
 from gateway.api.lifetime import with_lifetime
@@ -23,6 +24,7 @@ from gateway.api.models import get_model, list_models
 from gateway.api.policy import policy_routes
 from gateway.archive import Archive
 from gateway.config import KeyConfig
+from gateway.evidence.watch import Watch
 from gateway.keeper import PolicyKeeper
 from gateway.log import Log
 from gateway.service import Gateway
@@ -32,6 +34,7 @@ def build_router(
     provide_gateway: Callable[[], Awaitable[Gateway]],
     provide_keeper: Callable[[], Awaitable[PolicyKeeper]],
     provide_archive: Callable[[], Awaitable[Archive]],
+    provide_watch: Callable[[], Awaitable[Watch]],
     *,
     keys: Sequence[KeyConfig],
     max_body_bytes: int,
@@ -53,6 +56,7 @@ def build_router(
             erase_text,
             give_feedback,
             *policy_routes,
+            *evidence_routes,
         ],
         guards=[require_api_key(keys)],
         dependencies={"caller": Provide(provide_caller)},
@@ -67,6 +71,7 @@ def build_router(
             "gateway": Provide(provide_gateway),
             "keeper": Provide(provide_keeper),
             "archive": Provide(provide_archive),
+            "watch": Provide(provide_watch),
         },
         exception_handlers={Exception: error_handler(log)},
     )

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.audit.erasure import Erased, Wanted
-from gateway.audit.record import Addendum, DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    Addendum,
+    DecisionRecord,
+    EvidenceEvent,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+)
 from gateway.audit.texts import Captured
 
 
@@ -59,6 +66,17 @@ class AddendumLog(Protocol):
 
     async def append_addendum(self, record: Addendum) -> None:
         """Return once the record is durable. Raises AuditUnavailable when it cannot be made so."""
+        ...
+
+
+class EvidenceLog(Protocol):
+    """The part of the log that says when evidence spoke against traffic, and when that was settled."""
+
+    async def append_event(self, record: EvidenceEvent) -> bool:
+        """Return once the record is durable; False where it would say nothing new of the cell.
+
+        Raises AuditUnavailable when it cannot be made so.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import msgspec
 from gateway.audit.record import (
     Access,
     DecisionRecord,
+    EvidenceEvent,
     Feedback,
     OutcomeRecord,
     PolicyChange,
@@ -17,7 +18,16 @@ from gateway.audit.record import (
     TextFacts,
 )
 
-Record = DecisionRecord | OutcomeRecord | PolicyChange | Feedback | TextFacts | Access | Shadow
+Record = (
+    DecisionRecord
+    | OutcomeRecord
+    | PolicyChange
+    | Feedback
+    | TextFacts
+    | Access
+    | Shadow
+    | EvidenceEvent
+)
 
 _encoder = msgspec.json.Encoder()
 _decision_decoder = msgspec.json.Decoder(DecisionRecord)
@@ -27,6 +37,7 @@ _feedback_decoder = msgspec.json.Decoder(Feedback)
 _text_decoder = msgspec.json.Decoder(TextFacts)
 _access_decoder = msgspec.json.Decoder(Access)
 _shadow_decoder = msgspec.json.Decoder(Shadow)
+_event_decoder = msgspec.json.Decoder(EvidenceEvent)
 _decode: dict[type, Callable[[str | bytes], object]] = {
     DecisionRecord: _decision_decoder.decode,
     OutcomeRecord: _outcome_decoder.decode,
@@ -35,6 +46,7 @@ _decode: dict[type, Callable[[str | bytes], object]] = {
     TextFacts: _text_decoder.decode,
     Access: _access_decoder.decode,
     Shadow: _shadow_decoder.decode,
+    EvidenceEvent: _event_decoder.decode,
 }
 
 
@@ -89,3 +101,8 @@ def decode_access(text: str) -> Access:
 def decode_shadow(text: str) -> Shadow:
     """The result of a shadow run that `encode` wrote."""
     return _shadow_decoder.decode(text)
+
+
+def decode_event(text: str) -> EvidenceEvent:
+    """The evidence event that `encode` wrote."""
+    return _event_decoder.decode(text)

@@ -1,5 +1,6 @@
 """What the log holds: of a request `DecisionRecord` and `OutcomeRecord`, perhaps `TextFacts`, later
-perhaps `Feedback` and addenda (`Shadow`, `Access`); of the policy `PolicyChange`.
+perhaps `Feedback` and addenda (`Shadow`, `Access`); of the policy `PolicyChange`; of the evidence
+`EvidenceEvent`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from gateway.audit.digests import Digest
+from gateway.cell import Cell
 from gateway.execution import Execution
 from gateway.types import Caller, ChatRequest, Decision, FinishReason, Sampling, Signals
 
@@ -191,4 +193,30 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
     """The administrator's caller id; empty where the file changed by itself."""
     files: Mapping[str, str]
     """The texts in force, by file name: the policy, its tests and its proofs."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class EvidenceEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence spoke against a cell of traffic, or an administrator took that for settled."""
+
+    happened_at: float
+    """Seconds since the epoch, UTC."""
+    kind: Literal["alarm", "clearing"]
+    cell: Cell
+    demotes: bool = False
+    """Whether the cell is decoded in standard mode from this alarm to its clearing."""
+    cause: str = ""
+    """Of an alarm: ``impossible_token``, ``attestation_failed``, ``e_value`` or ``change``."""
+    decision_id: str = ""
+    """The request whose outcome raised the alarm."""
+    log_e: float = 0.0
+    """Natural logarithm of the e-value since the last clearing."""
+    log_change: float = 0.0
+    """The same of the form that restarts, for changes."""
+    num_tokens: int = 0
+    """Tokens of the cell that were measured, from its beginning."""
+    by: str = ""
+    """Who cleared: a caller's id, or who ran the command."""
+    reason: str = ""
+    """Why, in their words."""
     schema_version: int = SCHEMA_VERSION

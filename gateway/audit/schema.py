@@ -16,13 +16,14 @@ from gateway.audit.facets import KEY_LENGTH, decision_facets, key, outcome_facet
 from gateway.audit.record import (
     Addendum,
     DecisionRecord,
+    EvidenceEvent,
     Feedback,
     OutcomeRecord,
     PolicyChange,
     Shadow,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest migration; a test holds it to the migrations themselves."""
 
 metadata = sa.MetaData()
@@ -124,6 +125,29 @@ addenda = sa.Table(
     sa.Index("ix_addenda_kind", "kind", "added_at"),
 )
 """What is recorded of a request after its end: shadow runs, and who was shown its text."""
+
+evidence_events = sa.Table(
+    "evidence_events",
+    metadata,
+    sa.Column("seq", _Sequence, primary_key=True, autoincrement=True),
+    sa.Column("happened_at", sa.Double(), nullable=False),
+    sa.Column("writer", sa.String(32), nullable=False),
+    sa.Column("cell", sa.String(16), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.Index("ix_evidence_events_cell", "cell", "seq"),
+)
+
+evidence_snapshots = sa.Table(
+    "evidence_snapshots",
+    metadata,
+    sa.Column("number", sa.Integer(), nullable=False, autoincrement=False),
+    sa.Column("saved_at", sa.Double(), nullable=False),
+    sa.Column("document", sa.Text(), nullable=False),
+    sa.PrimaryKeyConstraint("number", name="pk_evidence_snapshots"),
+)
+"""One row: what the outcomes up to a position in each chain add up to. No record: it follows from
+them, and is kept so that a start need not read them all."""
 
 writers = sa.Table(
     "writers",
@@ -237,6 +261,7 @@ LOGGED: Mapping[str, Logged] = {
         Logged(feedback, "seq"),
         Logged(texts, "seq"),
         Logged(addenda, "seq"),
+        Logged(evidence_events, "seq", kept=True),
         Logged(seals, "seq"),
     )
 }
@@ -331,3 +356,30 @@ def addendum_row(record: Addendum, writer: str) -> Row:
             "document": document.encode(record),
         },
     )
+
+
+def event_row(record: EvidenceEvent, writer: str) -> Row:
+    """The row of an evidence event. Raises ValueError when it cannot be written down.
+
+    There is none where the cell's last event was of the same kind, or a clearing has nothing to
+    clear: gateways that share a log meet the same evidence, and each says so.
+    """
+    cell = record.cell.id
+
+    def is_news(connection: sa.Connection) -> Mapping[str, Any] | None:
+        query = (
+            sa.select(evidence_events.c.kind)
+            .where(evidence_events.c.cell == cell)
+            .order_by(evidence_events.c.seq.desc())
+            .limit(1)
+        )
+        return None if (connection.scalar(query) or "clearing") == record.kind else {}
+
+    values = {
+        "happened_at": record.happened_at,
+        "writer": writer,
+        "cell": cell,
+        "kind": record.kind,
+        "document": document.encode(record),
+    }
+    return Row(evidence_events, values, is_news)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -20,7 +20,14 @@ from gateway.audit.keys import Keyring
 from gateway.audit.ledger import Ledger, Pace
 from gateway.audit.orphans import closing_rows
 from gateway.audit.place import Place, error_name, reason, trouble
-from gateway.audit.record import Addendum, DecisionRecord, Feedback, OutcomeRecord, PolicyChange
+from gateway.audit.record import (
+    Addendum,
+    DecisionRecord,
+    EvidenceEvent,
+    Feedback,
+    OutcomeRecord,
+    PolicyChange,
+)
 from gateway.audit.retention import Limits, Prune
 from gateway.audit.schema import (
     Row,
@@ -29,6 +36,7 @@ from gateway.audit.schema import (
     change_row,
     decision_row,
     decisions,
+    event_row,
     feedback,
     feedback_row,
     outcome_row,
@@ -225,6 +233,24 @@ class DecisionStore:
             erased += step.erased
         is_scrubbed = await asyncio.to_thread(database.scrub, self._opened.engine)
         return Erased(erased, is_scrubbed)
+
+    async def append_event(self, record: EvidenceEvent) -> bool:
+        """Return once the record is durable; False where it would say nothing new of the cell.
+
+        Raises AuditUnavailable when it cannot be made so.
+        """
+        with _recordable("evidence event"):
+            row = event_row(record, self._opened.ledger.writer)
+        made: list[bool] = []
+
+        def make(connection: sa.Connection) -> Mapping[str, Any] | None:
+            values = row.make(connection) if row.make is not None else {}
+            # The last word counts: a commit that failed may be tried again.
+            made.append(values is not None)
+            return values
+
+        await self._writer.write(row._replace(make=make), may_refuse=False)
+        return made[-1]
 
     async def prune(self, limits: Limits) -> int:
         """Drop what is beyond ``limits``, oldest first, and say so in the chain.

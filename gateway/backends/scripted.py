@@ -11,7 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.execution import Execution
+from gateway.tally import Tally
 from gateway.types import (
     ChatRequest,
     Chunk,
@@ -40,6 +41,7 @@ from gateway.types import (
 
 _TOKEN = re.compile(r"\s*\S+\s?|\s+")
 _CREATED = 1735689600
+_T = TypeVar("_T")
 
 
 class ScriptedExecution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +95,9 @@ class ScriptedBackend:
         fail_after: int | None = None,
         fail_message: str = "The script says that generation fails here.",
         execution: Mapping[str, Any] | None = None,
+        tally: Mapping[str, Any] | None = None,
     ) -> None:
+        """``tally``: what it claims to have measured of each of its tokens; None: nothing."""
         self._name = name
         self._models = tuple(ModelInfo(name, _CREATED, max_length) for name in models)
         self._replies = replies
@@ -101,7 +105,8 @@ class ScriptedBackend:
         self._max_length = max_length
         self._limits = (max_running, max_queued)
         self._failure = (fail_after, fail_message)
-        self._execution = _execution(execution or {})
+        self._execution = _claims("execution", execution or {}, ScriptedExecution)
+        self._tally = None if tally is None else _claims("tally", tally, Tally)
         self._slots = asyncio.Semaphore(max_running)
         self._open: set[ScriptedGeneration] = set()
         self._running = 0
@@ -218,6 +223,12 @@ class ScriptedGeneration:
         self._count(chunk)
         return chunk
 
+    def _tallied(self, so_far: Tally | None, emitted: int) -> Tally | None:
+        each = self._backend._tally
+        if each is None or not emitted:
+            return so_far
+        return each if so_far is None else so_far + each
+
     async def aclose(self) -> None:
         """Stop, and give the slot back."""
         if self._closed.is_set():
@@ -255,15 +266,16 @@ class ScriptedGeneration:
             run,
             usage=Usage(run.usage.prompt_tokens, run.usage.completion_tokens + emitted),
             num_steps=steps,
+            tally=self._tallied(run.tally, emitted),
             **self._claims.drafts(steps),
         )
 
 
-def _execution(options: Mapping[str, Any]) -> ScriptedExecution:
+def _claims(name: str, options: Mapping[str, Any], kind: type[_T]) -> _T:
     try:
-        return msgspec.convert(dict(options), ScriptedExecution)
+        return msgspec.convert(dict(options), kind)
     except msgspec.ValidationError as error:
-        raise ConfigError([Problem(f"execution: {error}", path="backends")]) from None
+        raise ConfigError([Problem(f"{name}: {error}", path="backends")]) from None
 
 
 def _start(backend: str, job: Job, claims: ScriptedExecution) -> Execution:

@@ -10,6 +10,7 @@
    make the decision stricter.
 5. The caller's own wish: standard is always granted; another mode only where the rule that decided
    says ``caller_may_choose`` and no ban matches.
+6. Where evidence speaks against what would now run, and nobody has cleared it, standard.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import datetime
 
 import msgspec
 
+from gateway.routing.demotion import NO_DEMOTIONS, Demotions
 from gateway.routing.facts import Facts
 from gateway.routing.policy import Policy, Rule
 from gateway.routing.tighten import limit, standard, tighten, unite_bans, with_expiry
@@ -45,6 +47,7 @@ def decide(
     *,
     prompt_tokens: int,
     now: datetime.datetime,
+    demotions: Demotions = NO_DEMOTIONS,
 ) -> Decision:
     """What the policy chooses for one request, with the trace of every rule. Never raises."""
     facts = Facts(signals, request, caller, prompt_tokens, now)
@@ -67,6 +70,9 @@ def decide(
     if request.requested_mode is not None and chosen.deny is None:
         chosen, outcome = _answer_wish(chosen, request.requested_mode, bans, may_choose)
         trace.append(outcome)
+    chosen, demoted = demotions.apply(chosen, signals, request)
+    if demoted is not None:
+        trace.append(demoted)
     return msgspec.structs.replace(chosen, bans=bans, trace=tuple(trace))
 
 

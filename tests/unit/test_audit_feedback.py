@@ -60,7 +60,7 @@ async def test_a_log_of_the_version_before_is_brought_up_to_date(url: str, tmp_p
     await store.append_decision(decision_record(1))
     await store.aclose()
     with closing(sqlite3.connect(tmp_path / "decisions.db")) as connection, connection:
-        for table in ("feedback", "chain", "seals"):
+        for table in ("feedback", "chain", "seals", "evidence_events", "evidence_snapshots"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("UPDATE alembic_version SET version_num = '0002'")
 

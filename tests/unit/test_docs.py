@@ -33,6 +33,7 @@ from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
 from gateway.audit.record import Timings
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
+from gateway.cell import Cell
 from gateway.classification.base import classify
 from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
 from gateway.classification.drift import ScoreWindow
@@ -40,6 +41,8 @@ from gateway.cli.serve import serve
 from gateway.config import GatewayConfig
 from gateway.documents.document import MAX_CHARACTERS
 from gateway.errors import GatewayError, InvalidRequest, QueueFull, UnsupportedParameter
+from gateway.evidence.gauges import Gauges
+from gateway.evidence.state import CellState
 from gateway.execution import Execution
 from gateway.routing.decide import decide
 from gateway.routing.policy import parse_policy
@@ -182,6 +185,8 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     tightened = msgspec.structs.replace(outcome.execution, tightened_by="probe")
     telemetry.observe(decision_record(), msgspec.structs.replace(outcome, execution=tightened))
     telemetry.set_policy("default", "f" * 64)
+    cell = Cell("code", "speculative", "coupled", "small", "suffix")
+    Gauges(telemetry.registry).show([CellState(cell=cell)], demoted=0)
     text = telemetry.render().decode()
     names = re.findall(r"^# TYPE (\w+?) (?:counter|histogram|gauge)$", text, re.MULTILINE)
     labels: dict[str, set[str]] = {}

@@ -14,10 +14,12 @@ from click.testing import CliRunner, Result
 from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.audit.store import DecisionStore
+from gateway.cell import decided_cell
 from gateway.cli import main
 from gateway.execution import Execution
 from gateway.replay import NO_TEXT, TOKENS_OR_TEXT, replay
 from gateway.routing.decide import decide
+from gateway.routing.demotion import Demotions
 from gateway.routing.policy import Policy, parse_policy
 from gateway.routing.testing import given_signals
 from gateway.types import Caller, ChatRequest, Decision, Mode, Signals, Usage
@@ -159,6 +161,19 @@ def test_the_wish_of_the_caller_and_the_time_of_the_request_count() -> None:
     report = replay(parse(free), entries(record, asked, logged(3, {"code": 0.9}, created_at=1e6)))
 
     assert [each.decision_id for each in report.changed] == ["dec_000003"]
+
+
+def test_what_evidence_had_demoted_stays_demoted() -> None:
+    record = logged(1, {"code": 0.9})
+    cell = decided_cell(record.signals, "small", record.decision)
+    demotions = Demotions({cell.id: "since then, for this"})
+    decision, line = demotions.apply(record.decision, record.signals, ChatRequest(model="small"))
+    assert line is not None
+    decision = msgspec.structs.replace(decision, trace=(*decision.trace, line))
+    rule = "  - {id: legal, when: {domain: {is: legal}}, ban: [speculative]}\n"
+    report = replay(parse(OLD + rule), entries(msgspec.structs.replace(record, decision=decision)))
+
+    assert (decision.mode, report.unchanged) == (Mode.STANDARD, 1)
 
 
 def outcome(number: int, mode: Mode, tokens: int, seconds: float) -> OutcomeRecord:

@@ -9,13 +9,13 @@ import pytest
 
 from gateway.again import Comparison, Decoded, Run, compare, first_difference
 from gateway.audit.record import Addendum, DecisionRecord, Shadow
-from gateway.audit.shadow import NEAR_TIE, evidence_of, is_chosen
+from gateway.audit.shadow import is_chosen
 from gateway.errors import AuditUnavailable, QueueFull
 from gateway.execution import Execution
 from gateway.shadows import Shadows
 from gateway.telemetry import Telemetry
 from gateway.types import ChatRequest, Job, Message, Mode, Prompt, Sampling
-from tests.records import decided, outcome_record
+from tests.records import decided
 
 EMITTED = ((1, 2, 3), (4, 5))
 
@@ -208,24 +208,3 @@ def test_runs_are_compared_token_by_token() -> None:
     assert first_difference((), ()) is None
     with pytest.raises(ValueError, match="zip"):
         compare(EMITTED, runs((1, 2, 3)))
-
-
-def test_what_a_shadow_run_is_evidence_of() -> None:
-    def shadow(**fields: object) -> Shadow:
-        return Shadow(decision_id="dec_000000", added_at=1.0, **fields)  # type: ignore[arg-type]
-
-    equal = evidence_of(record(), shadow(result="equal", num_tokens=9))
-    assert equal is not None
-    assert (equal.domain, equal.mode, equal.model, equal.equal) == (
-        "code",
-        "speculative",
-        "small",
-        True,
-    )
-    near = evidence_of(record(), shadow(result="different", position=3, margin=NEAR_TIE))
-    far = evidence_of(record(), shadow(result="different", position=3, margin=2 * NEAR_TIE))
-    assert near is not None
-    assert far is not None
-    assert (near.is_near_tie, far.is_near_tie) == (True, False)
-    assert evidence_of(record(), shadow(result="dropped", reason="evicted")) is None
-    assert outcome_record().execution.mode is Mode.SPECULATIVE

@@ -1,0 +1,68 @@
+"""``/v1/evidence``: what the tokens of each kind of traffic say together, and how an alarm is settled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from gateway.api.headers import request_id
+from gateway.api.policy import read_as, require_admin
+from gateway.audit.record import EvidenceEvent
+from gateway.evidence.reading import Reading, readings
+from gateway.evidence.watch import Watch
+from gateway.types import Caller
+
+MAX_REASON_CHARACTERS = 4096
+
+
+class EvidenceList(msgspec.Struct, frozen=True, kw_only=True):
+    """All cells, those in alarm first, then the busiest."""
+
+    object: str = "list"
+    data: tuple[Reading, ...]
+
+
+class ClearBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why the cell may be decoded as decided again."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_REASON_CHARACTERS)]
+
+
+class ClearingObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A clearing as it was recorded."""
+
+    object: str = "evidence.clearing"
+    id: str
+    event: EvidenceEvent
+
+
+@get("/evidence", guards=[require_admin])
+async def list_evidence(
+    request: Request[Any, Any, Any], watch: NamedDependency[Watch]
+) -> Response[EvidenceList]:
+    """All cells."""
+    body = EvidenceList(data=readings(watch.states, watch.last_events))
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
+@post("/evidence/{cell:str}/clear", guards=[require_admin], status_code=200)
+async def clear_evidence(
+    request: Request[Any, Any, Any],
+    watch: NamedDependency[Watch],
+    caller: NamedDependency[Caller],
+    cell: FromPath[str],
+) -> Response[ClearingObject]:
+    """Take the alarm of a cell for settled; durable when this returns."""
+    body = await read_as(request, ClearBody)
+    event = await watch.clear(cell, by=caller.id, reason=body.reason)
+    return Response(
+        ClearingObject(id=event.cell.id, event=event),
+        headers={"x-request-id": request_id(request)},
+    )
+
+
+evidence_routes = (list_evidence, clear_evidence)
