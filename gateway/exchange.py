@@ -72,6 +72,9 @@ class Exchange:
             created_at=self.record.created_at,
             decision=self.record.decision,
             prompt_tokens=self.prompt.num_tokens,
+            fingerprint=next(
+                (m.fingerprint for m in self.backend.models if m.id == self.request.model), ""
+            ),
         )
 
     def decide(

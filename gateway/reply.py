@@ -30,6 +30,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch, UTC."""
     decision: Decision
     prompt_tokens: int
+    fingerprint: str = ""
+    """That of the model."""
 
 
 class Reply:

@@ -321,6 +321,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     max_length: int
     """Context length in tokens, prompt and answer together."""
     owned_by: str = "draftgate"
+    fingerprint: str = ""
+    """Changes when the same seed may give another answer; empty: nobody knows."""
 
 
 class Prompt(msgspec.Struct, frozen=True):

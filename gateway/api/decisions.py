@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.headers import request_id
+from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.archive import Archive
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
@@ -43,7 +44,7 @@ class FeedbackObject(msgspec.Struct, frozen=True, kw_only=True):
     feedback: Feedback
 
 
-@get("/decisions/{decision_id:str}")
+@get("/decisions/{decision_id:str}", operation_class=described())
 async def get_decision(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
@@ -61,7 +62,11 @@ async def get_decision(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@post("/decisions/{decision_id:str}/feedback", status_code=201)
+@post(
+    "/decisions/{decision_id:str}/feedback",
+    status_code=201,
+    operation_class=described(FeedbackBody),
+)
 async def give_feedback(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],

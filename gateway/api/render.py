@@ -5,6 +5,7 @@ Both forms are made of the same chunks by the same code, so that they cannot dis
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -131,7 +132,7 @@ class ChatRendering:
     def whole(self, receipt: Receipt, fold: Fold) -> Event:
         """A ``chat.completion``."""
         if not fold.choices:
-            return self._frame(receipt, "chat.completion.chunk", [])
+            return self._frame(receipt, [])
         choices = [
             {
                 "index": index,
@@ -141,8 +142,12 @@ class ChatRendering:
             }
             for index, choice in enumerate(fold.choices)
         ]
-        frame = self._frame(receipt, "chat.completion", choices)
-        return {**frame, "usage": usage_of(fold.usage)}
+        return {
+            **_head(receipt, "chatcmpl", "chat.completion", self._model),
+            "choices": choices,
+            "usage": usage_of(fold.usage),
+            "system_fingerprint": fingerprint_of(receipt),
+        }
 
     def _message(self, receipt: Receipt, index: int, choice: Choice) -> Event:
         return {"role": "assistant", "content": choice.text, "refusal": None}
@@ -162,14 +167,12 @@ class ChatRendering:
             "logprobs": _chat_logprobs(logprobs),
             "finish_reason": finish_reason,
         }
-        return self._frame(receipt, "chat.completion.chunk", [choice])
+        return self._frame(receipt, [choice])
 
-    def _frame(self, receipt: Receipt, kind: str, choices: Sequence[Event]) -> Event:
+    def _frame(self, receipt: Receipt, choices: Sequence[Event]) -> Event:
         return {
-            "id": f"chatcmpl-{receipt.decision_id}",
-            "object": kind,
-            "created": int(receipt.created_at),
-            "model": self._model,
+            **_head(receipt, "chatcmpl", "chat.completion.chunk", self._model),
+            "system_fingerprint": fingerprint_of(receipt),
             "choices": choices,
         }
 
@@ -213,11 +216,9 @@ class CompletionRendering:
 
     def _frame(self, receipt: Receipt, choices: Sequence[Event]) -> Event:
         return {
-            "id": f"cmpl-{receipt.decision_id}",
-            "object": "text_completion",
-            "created": int(receipt.created_at),
-            "model": self._model,
+            **_head(receipt, "cmpl", "text_completion", self._model),
             "choices": choices,
+            "system_fingerprint": fingerprint_of(receipt),
         }
 
 
@@ -228,6 +229,22 @@ def usage_of(usage: Usage) -> Event:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def fingerprint_of(receipt: Receipt) -> str | None:
+    """Short, and the same as long as the same seed gives the same answer."""
+    if not receipt.fingerprint:
+        return None
+    return f"fp_{hashlib.sha256(receipt.fingerprint.encode()).hexdigest()[:12]}"
+
+
+def _head(receipt: Receipt, prefix: str, kind: str, model: str) -> Event:
+    return {
+        "id": f"{prefix}-{receipt.decision_id}",
+        "object": kind,
+        "created": int(receipt.created_at),
+        "model": model,
     }
 
 

@@ -49,6 +49,9 @@ def events(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix(b"data: ")) for frame in frames[:-1]]
 
 
+KEYS = ["id", "object", "created", "model", "system_fingerprint", "choices"]
+
+
 def text_of(found: list[dict[str, Any]], index: int = 0) -> str:
     return "".join(
         choice["delta"].get("content") or ""
@@ -76,7 +79,7 @@ def test_a_chat_stream_event_by_event(server: Any) -> None:
 
     assert len({(event["id"], event["created"], event["model"]) for event in found}) == 1
     assert {"chat.completion.chunk"} == {event["object"] for event in found}
-    assert all(list(event) == ["id", "object", "created", "model", "choices"] for event in found)
+    assert all(list(event) == KEYS for event in found)
     choices = [event["choices"][0] for event in found]
     assert all(
         list(choice) == ["index", "delta", "logprobs", "finish_reason"] for choice in choices

@@ -128,7 +128,12 @@ class LocalBackend:
         self._max_answers = num_slots + max_queue
         self._closed = False
         self.models: Sequence[ModelInfo] = (
-            ModelInfo(self._served_name, self._loaded.created, self._loaded.model.max_length),
+            ModelInfo(
+                self._served_name,
+                self._loaded.created,
+                self._loaded.model.max_length,
+                fingerprint=self._loaded.fingerprint,
+            ),
         )
         self._engine.start()
 
