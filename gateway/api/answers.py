@@ -91,7 +91,7 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     model: str
     choices: list[ChatChoice]
     usage: UsageObject
-    system_fingerprint: str | None
+    system_fingerprint: str
 
 
 class FunctionDelta(msgspec.Struct, frozen=True):
@@ -114,8 +114,8 @@ class Delta(msgspec.Struct, frozen=True):
     """What a chunk adds to a message."""
 
     role: Literal["assistant"] | msgspec.UnsetType = msgspec.UNSET
-    content: str | None | msgspec.UnsetType = msgspec.UNSET
-    refusal: None | msgspec.UnsetType = msgspec.UNSET
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    refusal: msgspec.UnsetType | None = msgspec.UNSET
     tool_calls: list[CallDelta] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -135,9 +135,9 @@ class ChatCompletionChunk(msgspec.Struct, frozen=True):
     object: Literal["chat.completion.chunk"]
     created: int
     model: str
-    system_fingerprint: str | None
+    system_fingerprint: str
     choices: list[ChunkChoice]
-    usage: UsageObject | None | msgspec.UnsetType = msgspec.UNSET
+    usage: UsageObject | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TextLogprobs(msgspec.Struct, frozen=True):
@@ -166,5 +166,5 @@ class Completion(msgspec.Struct, frozen=True):
     created: int
     model: str
     choices: list[TextChoice]
-    system_fingerprint: str | None
-    usage: UsageObject | None | msgspec.UnsetType = msgspec.UNSET
+    system_fingerprint: str
+    usage: UsageObject | msgspec.UnsetType | None = msgspec.UNSET

@@ -11,6 +11,7 @@ from gateway.api.openapi import described
 from gateway.api.render import ChatRendering
 from gateway.api.requests import chat_request
 from gateway.api.schemas import ChatCompletionRequest
+from gateway.api.sse import Patience
 from gateway.api.tool_calls import ToolCallRendering
 from gateway.service import Gateway
 from gateway.types import Caller
@@ -27,9 +28,10 @@ async def create_chat_completion(
     request: Request[Any, Any, Any],
     gateway: NamedDependency[Gateway],
     caller: NamedDependency[Caller],
+    patience: NamedDependency[Patience],
 ) -> Response[Any]:
     """Answer a conversation, as JSON or as a stream of events."""
     asked = await read(request, chat_request)
     form = ToolCallRendering if asked.request.called else ChatRendering
     rendering = form(asked.request.model, asked.request.n)
-    return await answer(request, gateway, caller, asked, rendering)
+    return await answer(request, gateway, caller, asked, rendering, patience)

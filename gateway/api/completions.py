@@ -11,6 +11,7 @@ from gateway.api.openapi import described
 from gateway.api.render import CompletionRendering
 from gateway.api.requests import completion_request
 from gateway.api.schemas import CompletionRequest
+from gateway.api.sse import Patience
 from gateway.service import Gateway
 from gateway.types import Caller
 
@@ -24,7 +25,9 @@ async def create_completion(
     request: Request[Any, Any, Any],
     gateway: NamedDependency[Gateway],
     caller: NamedDependency[Caller],
+    patience: NamedDependency[Patience],
 ) -> Response[Any]:
     """Continue a text, as JSON or as a stream of events."""
     asked = await read(request, completion_request)
-    return await answer(request, gateway, caller, asked, CompletionRendering(asked.request.model))
+    rendering = CompletionRendering(asked.request.model)
+    return await answer(request, gateway, caller, asked, rendering, patience)

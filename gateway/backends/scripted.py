@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.backends.base import BackendStatus, refuse_token_parameters
+from gateway.backends.calls import CallFormat, calling
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -93,7 +94,9 @@ class ScriptedBackend:
         fail_after: int | None = None,
         fail_message: str = "The script says that generation fails here.",
         execution: Mapping[str, Any] | None = None,
+        calls: str | None = None,
     ) -> None:
+        """``calls``: how its replies write calls of functions; None: it takes no tools."""
         self._name = name
         self._models = tuple(ModelInfo(name, _CREATED, max_length) for name in models)
         self._replies = replies
@@ -102,6 +105,7 @@ class ScriptedBackend:
         self._limits = (max_running, max_queued)
         self._failure = (fail_after, fail_message)
         self._execution = _execution(execution or {})
+        self._calls = _format(calls)
         self._slots = asyncio.Semaphore(max_running)
         self._open: set[ScriptedGeneration] = set()
         self._running = 0
@@ -127,7 +131,7 @@ class ScriptedBackend:
 
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Count the words. Raises ContextLengthExceeded or UnsupportedParameter."""
-        refuse_token_parameters(request)
+        refuse_token_parameters(request, takes_tools=self._calls is not None)
         if isinstance(request.prompt, tuple):
             num_tokens = len(request.prompt)
         else:
@@ -162,10 +166,17 @@ class ScriptedBackend:
         room = self._max_length - job.prompt.num_tokens
         limit = room if job.sampling.max_tokens is None else min(job.sampling.max_tokens, room)
         choices = [
-            _choice(i, self._text(job, i), job.sampling, limit) for i in range(job.request.n)
+            self._told(job, _choice(i, self._text(job, i), job.sampling, limit))
+            for i in range(job.request.n)
         ]
         for step in range(max(len(chunks) for chunks in choices)):
             yield from (chunks[step] for chunks in choices if step < len(chunks))
+
+    def _told(self, job: Job, chunks: list[Chunk]) -> list[Chunk]:
+        """The chunks of a choice, with its calls told from its text."""
+        if self._calls is None or not job.request.may_call:
+            return chunks
+        return calling(self._calls, job.request, chunks)
 
     def _text(self, job: Job, index: int) -> str:
         if not isinstance(self._replies, Mapping):
@@ -257,6 +268,15 @@ class ScriptedGeneration:
             num_steps=steps,
             **self._claims.drafts(steps),
         )
+
+
+def _format(calls: str | None) -> CallFormat | None:
+    try:
+        return None if calls is None else CallFormat(calls)
+    except ValueError:
+        hint = f"one of {', '.join(CallFormat)}"
+        problem = Problem(f"calls: {calls!r} is not known", path="backends", hint=hint)
+        raise ConfigError([problem]) from None
 
 
 def _execution(options: Mapping[str, Any]) -> ScriptedExecution:

@@ -22,6 +22,7 @@ from decoders.request import QueueFull as EngineQueueFull
 from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.backends.base import BackendStatus
+from gateway.backends.calls import format_of
 from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
@@ -35,6 +36,7 @@ from gateway.errors import (
     InvalidRequest,
     QueueFull,
     Unavailable,
+    UnsupportedParameter,
 )
 from gateway.types import (
     ChatRequest,
@@ -122,6 +124,7 @@ class LocalBackend:
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._grammars = Grammars(self._loaded)
+        self._calls = format_of(self._loaded.tokenizer.chat_template)
         self._function_words = FunctionWords(_pieces(self._loaded))
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
@@ -161,13 +164,23 @@ class LocalBackend:
                 f"{self._max_answers} answers at once.",
                 param=param,
             )
+        if request.may_call and not (self._calls and self._loaded.tokenizer.takes_tools):
+            raise UnsupportedParameter(
+                "'tool_choice': 'auto' is not supported: this model's chat template does not say "
+                "how it writes calls; send 'required', a function's name as "
+                "{'type': 'function', 'function': {'name': …}}, or 'none'.",
+                param="tool_choice",
+            )
         token_ids = await asyncio.to_thread(self._encode, request)
         return Prompt(len(token_ids), token_ids, await self._grammars.compile(request))
 
     async def generate(self, job: Job) -> LocalGeneration:
         """Hand one row per answer to the engine, all or none."""
         second = self._second_opinion(job)
-        generation = LocalGeneration(self._name, self._served_name, self._loaded, job, second)
+        calls = self._calls if job.request.may_call else None
+        generation = LocalGeneration(
+            self._name, self._served_name, self._loaded, job, second, calls
+        )
         try:
             mode, grammar = self._mode(job.decision), job.prompt.grammar
         except ConfigError as error:  # a policy that came into force after the start
