@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint bench card clean
+.PHONY: help setup serve test test-peers lint bench card clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 setup: $(STAMP) ## Make .venv and install the pinned dependencies
 
@@ -31,6 +31,14 @@ test: lint ## Everything that CI runs
 	$(BIN)/draftgate models pull
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not model" -n auto --dist worksteal
 	$(BIN)/python -m pytest -m model
+
+PEERS := .venv-peers
+test-peers: $(STAMP) ## Other people's clients against the gateway, installed in .venv-peers
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(PEERS)/bin/python -m pip install --quiet $(PIP_OPTIONS) --group peers
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(PEERS) openai@6.49.0; fi
+	DRAFTGATE_PEERS=$(PEERS) $(BIN)/python -m pytest tests/clients
 
 lint: $(STAMP) ## Style, types and policies
 	$(BIN)/ruff check .
@@ -57,4 +65,4 @@ card: $(STAMP) ## Measure the classifier on CARD_ROWS and write docs/model-card.
 	$(BIN)/draftgate classifier card --out docs/model-card.md
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -36,6 +36,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 10 * 1024 * 1024
     shutdown_seconds: Seconds = 30.0
     """How long answers in progress may still run after a signal to stop."""
+    patience_seconds: Seconds = 10.0
+    """How long a stream waits for its first token before its headers are sent without it."""
+    heartbeat_seconds: Seconds = 15.0
+    """After so long without an event, a stream sends a comment."""
 
 
 class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -94,7 +94,13 @@ class Exchange:
             created_at=self.record.created_at,
             decision=self.record.decision,
             prompt_tokens=self.prompt.num_tokens,
+            fingerprint=self._fingerprint(),
         )
+
+    def _fingerprint(self) -> str:
+        model = self.request.model
+        known = (m.fingerprint for m in self.backend.models if m.id == model)
+        return next(known, "") or f"{self.backend_name} {model}"
 
     def decide(
         self,

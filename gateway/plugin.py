@@ -21,6 +21,7 @@ from litestar.plugins import CLIPlugin, InitPlugin
 
 from gateway import extensions
 from gateway.api import build_router
+from gateway.api.sse import Patience
 from gateway.archive import Archive
 from gateway.assurance import Assured
 from gateway.audit.anchor import Anchor
@@ -107,6 +108,9 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
             provide_watch,
             keys=self._config.auth.keys,
             max_body_bytes=self._config.server.max_body_bytes,
+            patience=Patience(
+                self._config.server.patience_seconds, self._config.server.heartbeat_seconds
+            ),
             log=build_log(self._config.log.level, json=self._config.log.json),
             path=self._path,
         )

@@ -30,6 +30,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch, UTC."""
     decision: Decision
     prompt_tokens: int
+    fingerprint: str = ""
+    """That of the model."""
 
 
 class Reply:
@@ -70,9 +72,15 @@ class Reply:
         """When the request arrived, in seconds since the epoch, UTC."""
         return self.receipt.created_at
 
-    async def prime(self) -> None:
-        """Wait for the first chunk: a failure before it is raised here, with nothing half sent."""
-        self._next = await self._queue.get()
+    async def prime(self, patience: float | None = None) -> None:
+        """Wait for the first chunk: a failure before it is raised here, with nothing half sent.
+
+        After ``patience`` seconds it returns without one, and iterating raises what then fails.
+        """
+        try:
+            self._next = await asyncio.wait_for(self._queue.get(), patience)
+        except TimeoutError:
+            return
         self._primed = True
         if isinstance(self._next, GatewayError):
             self._ended = True

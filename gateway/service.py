@@ -136,9 +136,14 @@ class Gateway:
         return self._assured.guarantees(policy)
 
     async def respond(
-        self, request: ChatRequest, caller: Caller, *, request_id: str | None = None
+        self,
+        request: ChatRequest,
+        caller: Caller,
+        *,
+        request_id: str | None = None,
+        patience: float | None = None,
     ) -> Reply:
-        """Start answering; returns when the first chunk is there.
+        """Start answering; returns when the first chunk is there, or ``patience`` seconds are over.
 
         Raises a GatewayError for everything that goes wrong before it; its ``receipt`` is set when
         the request had been decided. Cancelling this call cancels the answer.
@@ -174,7 +179,7 @@ class Gateway:
         self._replies.add(reply)
         reply.when_done(lambda: self._replies.discard(reply))
         try:
-            await reply.prime()
+            await reply.prime(patience)
         except GatewayError as error:
             if not isinstance(error, AuditUnavailable):
                 error.receipt = exchange.receipt

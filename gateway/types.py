@@ -154,7 +154,11 @@ class ChatRequest(msgspec.Struct, frozen=True):
     grammar: Grammar | None = None
     tools: tuple[Tool, ...] = ()
     called: tuple[str, ...] = ()
-    """The tools of which the answer must call one; empty: the answer is text."""
+    """The tools of which the answer must call one; empty: nothing must be called."""
+    may_call: bool = False
+    """Whether the answer may call tools where it likes, as its model writes calls."""
+    several_calls: bool = True
+    """Whether it may then make more than one."""
     requested_mode: Mode | None = None
     """From the ``X-Draftgate-Mode`` header."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -305,6 +309,15 @@ class TokenLogprob(msgspec.Struct, frozen=True):
     top: tuple[TokenLogprob, ...] = ()
 
 
+class CallPiece(msgspec.Struct, frozen=True):
+    """A piece of a call of a function: first its name, then its arguments bit by bit."""
+
+    index: int
+    """Which of the choice's calls."""
+    name: str | None = None
+    arguments: str = ""
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """A piece of one choice of an answer. The last one of a choice carries ``finish_reason``."""
 
@@ -315,6 +328,8 @@ class Chunk(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     """On the last chunk of the choice: that choice's own completion tokens. Those of answers that
     were generated and are no choice count with choice 0."""
+    calls: tuple[CallPiece, ...] = ()
+    """What of calls comes after the text."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -325,6 +340,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     max_length: int
     """Context length in tokens, prompt and answer together."""
     owned_by: str = "draftgate"
+    fingerprint: str = ""
+    """Changes when the same seed may give another answer; empty: the backend has only its name."""
 
 
 class Prompt(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import uvicorn
 from gateway.app import create_app
 from gateway.audit.query import DecisionReader, Entry
 from gateway.config import GatewayConfig
+from tests.sse import check
 
 
 class LiveServer:
@@ -53,7 +54,10 @@ class LiveServer:
         """POST an object as JSON, or bytes as they are."""
         content = body if isinstance(body, bytes) else msgspec.json.encode(body)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self._client.post(self.url + path, content=content, headers=names)
+        response = self._client.post(self.url + path, content=content, headers=names)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            check(response.content)
+        return response
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """GET a path."""

@@ -36,9 +36,14 @@ class HFTokenizer:
         return bool(self._tokenizer.chat_template)
 
     @property
+    def chat_template(self) -> str:
+        """The template's text; empty where there is none."""
+        return str(self._tokenizer.chat_template or "")
+
+    @property
     def takes_tools(self) -> bool:
         """Whether the chat template shows tools to the model."""
-        return _TOOLS.search(str(self._tokenizer.chat_template or "")) is not None
+        return _TOOLS.search(self.chat_template) is not None
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()

@@ -22,6 +22,7 @@ from gateway.api.health import healthz, metrics, readyz
 from gateway.api.lifetime import with_lifetime
 from gateway.api.models import get_model, list_models
 from gateway.api.policy import policy_routes
+from gateway.api.sse import Patience
 from gateway.archive import Archive
 from gateway.config import KeyConfig
 from gateway.evidence.watch import Watch
@@ -38,10 +39,15 @@ def build_router(
     *,
     keys: Sequence[KeyConfig],
     max_body_bytes: int,
+    patience: Patience,
     log: Log,
     path: str = "/",
 ) -> Router:
     """All routes under ``path``. The providers are asked at each request."""
+
+    async def provide_patience() -> Patience:
+        return patience
+
     v1 = Router(
         "/v1",
         route_handlers=[
@@ -59,7 +65,7 @@ def build_router(
             *evidence_routes,
         ],
         guards=[require_api_key(keys)],
-        dependencies={"caller": Provide(provide_caller)},
+        dependencies={"caller": Provide(provide_caller), "patience": Provide(provide_patience)},
         middleware=[with_lifetime],
         request_max_body_size=max_body_bytes,
         tags=["OpenAI"],

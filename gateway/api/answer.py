@@ -15,7 +15,7 @@ from gateway.api.headers import of_receipt, request_id, requested_mode, visible
 from gateway.api.lifetime import end_with
 from gateway.api.render import Event, Rendering, stream, whole
 from gateway.api.requests import Asked
-from gateway.api.sse import EventStream, until_disconnect
+from gateway.api.sse import EventStream, Patience, until_disconnect
 from gateway.reply import Receipt, Reply
 from gateway.service import Gateway
 from gateway.types import Caller
@@ -45,12 +45,15 @@ async def answer(
     caller: Caller,
     asked: Asked,
     rendering: Rendering,
+    patience: Patience,
 ) -> Response[Any]:
     """Let the gateway respond, and render what it says as JSON or as a stream."""
     n = asked.request.n
     if asked.request.stream:
-        reply = await until_disconnect(request, _start(request, gateway, caller, asked))
-        return EventStream(reply, stream(reply, rendering, n, include_usage=asked.include_usage))
+        start = _start(request, gateway, caller, asked, patience=patience.seconds)
+        reply = await until_disconnect(request, start)
+        events = stream(reply, rendering, n, include_usage=asked.include_usage)
+        return EventStream(reply, events, heartbeat=patience.heartbeat)
     body, receipt = await until_disconnect(
         request, _collect(request, gateway, caller, asked, rendering)
     )
@@ -58,9 +61,16 @@ async def answer(
 
 
 async def _start(
-    request: Request[Any, Any, Any], gateway: Gateway, caller: Caller, asked: Asked
+    request: Request[Any, Any, Any],
+    gateway: Gateway,
+    caller: Caller,
+    asked: Asked,
+    *,
+    patience: float | None = None,
 ) -> Reply:
-    reply = await gateway.respond(asked.request, caller, request_id=request_id(request))
+    reply = await gateway.respond(
+        asked.request, caller, request_id=request_id(request), patience=patience
+    )
     # Before anybody else holds it: from here on the reply may be lost on its way to the client.
     end_with(request, reply.cancel)
     return reply

@@ -11,6 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery
 
 from gateway.api.headers import request_id
+from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.archive import Archive
 from gateway.audit.filters import parse
@@ -112,7 +113,7 @@ class StatisticsObject(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool
 
 
-@get("/decisions")
+@get("/decisions", operation_class=described())
 async def list_decisions(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
@@ -131,7 +132,7 @@ async def list_decisions(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@get("/decisions/stats")
+@get("/decisions/stats", operation_class=described())
 async def count_decisions(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
@@ -147,7 +148,7 @@ async def count_decisions(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@get("/decisions/{decision_id:str}")
+@get("/decisions/{decision_id:str}", operation_class=described())
 async def get_decision(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
@@ -163,7 +164,11 @@ async def get_decision(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@delete("/decisions/{decision_id:str}/text", status_code=200)
+@delete(
+    "/decisions/{decision_id:str}/text",
+    status_code=200,
+    operation_class=described(),
+)
 async def erase_text(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
@@ -179,7 +184,11 @@ async def erase_text(
     )
 
 
-@post("/decisions/{decision_id:str}/feedback", status_code=201)
+@post(
+    "/decisions/{decision_id:str}/feedback",
+    status_code=201,
+    operation_class=described(FeedbackBody),
+)
 async def give_feedback(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],

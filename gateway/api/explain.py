@@ -10,6 +10,7 @@ from litestar import Request, Response, post
 from litestar.di import NamedDependency
 
 from gateway.api.headers import request_id, requested_mode, visible
+from gateway.api.openapi import described
 from gateway.api.policy import fit, read_as, refuse_all_but_admins
 from gateway.api.requests import converter
 from gateway.errors import InvalidRequest
@@ -34,7 +35,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     signals: Signals
 
 
-@post("/decisions/explain", status_code=200)
+@post("/decisions/explain", status_code=200, operation_class=described(ExplainBody))
 async def explain_decision(
     request: Request[Any, Any, Any],
     gateway: NamedDependency[Gateway],

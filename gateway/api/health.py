@@ -6,16 +6,17 @@ from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
 from gateway.api.headers import request_id
+from gateway.api.openapi import described
 from gateway.service import Gateway
 
 
-@get("/healthz")
+@get("/healthz", operation_class=described())
 async def healthz(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
     """Whether the process answers at all."""
     return Response({"status": "ok"}, headers={"x-request-id": request_id(request)})
 
 
-@get("/readyz")
+@get("/readyz", operation_class=described(errors=dict))
 async def readyz(
     request: Request[Any, Any, Any], gateway: NamedDependency[Gateway]
 ) -> Response[dict[str, Any]]:
@@ -34,7 +35,7 @@ async def readyz(
     )
 
 
-@get("/metrics", media_type="text/plain")
+@get("/metrics", media_type="text/plain", operation_class=described())
 async def metrics(gateway: NamedDependency[Gateway]) -> Response[bytes]:
     """The metrics, in the Prometheus text format."""
     return Response(

@@ -8,6 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.headers import request_id
+from gateway.api.openapi import described
 from gateway.errors import ModelNotFound, cut
 from gateway.service import Gateway
 from gateway.types import ModelInfo
@@ -30,7 +31,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[ModelObject]
 
 
-@get("/models")
+@get("/models", operation_class=described())
 async def list_models(
     request: Request[Any, Any, Any], gateway: NamedDependency[Gateway]
 ) -> Response[ModelList]:
@@ -39,7 +40,7 @@ async def list_models(
     return Response(models, headers={"x-request-id": request_id(request)})
 
 
-@get("/models/{model_id:path}")
+@get("/models/{model_id:path}", operation_class=described())
 async def get_model(
     request: Request[Any, Any, Any], gateway: NamedDependency[Gateway], model_id: FromPath[str]
 ) -> Response[ModelObject]:

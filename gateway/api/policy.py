@@ -15,6 +15,7 @@ from litestar.params import FromPath
 from gateway.api.auth import found_caller
 from gateway.api.body import decode, invalid
 from gateway.api.headers import Connection, request_id
+from gateway.api.openapi import described
 from gateway.assurance import Guarantee
 from gateway.audit.record import PolicyChange
 from gateway.errors import (
@@ -127,7 +128,7 @@ async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
     refuse_all_but_admins(found_caller(connection))
 
 
-@get("/policy", guards=[require_admin])
+@get("/policy", guards=[require_admin], operation_class=described())
 async def get_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -137,7 +138,7 @@ async def get_policy(
     return _policy(request, keeper, gateway, keeper.active.current)
 
 
-@get("/policy/versions", guards=[require_admin])
+@get("/policy/versions", guards=[require_admin], operation_class=described())
 async def list_versions(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[VersionList]:
@@ -147,7 +148,11 @@ async def list_versions(
     return _answer(request, VersionList(data=[_version(change, active) for change in changes]))
 
 
-@get("/policy/versions/{policy_hash:str}", guards=[require_admin])
+@get(
+    "/policy/versions/{policy_hash:str}",
+    guards=[require_admin],
+    operation_class=described(),
+)
 async def get_version(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -159,7 +164,12 @@ async def get_version(
     return _answer(request, msgspec.structs.replace(found, files=dict(change.files)))
 
 
-@post("/policy/validate", guards=[require_admin], status_code=200)
+@post(
+    "/policy/validate",
+    guards=[require_admin],
+    status_code=200,
+    operation_class=described(ChangeBody),
+)
 async def validate_policy(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[Validation]:
@@ -173,7 +183,7 @@ async def validate_policy(
     return _answer(request, Validation(valid=True, hash=policy.hash))
 
 
-@put("/policy", guards=[require_admin])
+@put("/policy", guards=[require_admin], operation_class=described(ChangeBody))
 async def apply_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -188,7 +198,12 @@ async def apply_policy(
     return _policy(request, keeper, gateway, policy)
 
 
-@post("/policy/rollback", guards=[require_admin], status_code=200)
+@post(
+    "/policy/rollback",
+    guards=[require_admin],
+    status_code=200,
+    operation_class=described(RollbackBody),
+)
 async def rollback_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],

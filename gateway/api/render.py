@@ -5,12 +5,15 @@ Both forms are made of the same chunks by the same code, so that they cannot dis
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from gateway.errors import GatewayError
 from gateway.reply import Receipt, Reply
-from gateway.types import Chunk, FinishReason, TokenLogprob, Usage
+from gateway.types import CallPiece, Chunk, FinishReason, TokenLogprob, Usage
 
 Event = Mapping[str, Any]
 
@@ -20,6 +23,8 @@ class Choice:
 
     def __init__(self) -> None:
         self.text = ""
+        self.calls: list[CallPiece] = []
+        """Whole ones, in order."""
         self.logprobs: list[TokenLogprob] = []
         self.finish_reason: FinishReason | None = None
         self.completion_tokens = 0
@@ -28,6 +33,13 @@ class Choice:
     def add(self, chunk: Chunk) -> None:
         """Append one chunk of this choice."""
         self.text += chunk.text
+        for piece in chunk.calls:
+            if piece.index == len(self.calls):
+                self.calls.append(piece)
+            else:
+                known = self.calls[piece.index]
+                more = known.arguments + piece.arguments
+                self.calls[piece.index] = msgspec.structs.replace(known, arguments=more)
         self.logprobs += chunk.logprobs or ()
         self.finish_reason = chunk.finish_reason or self.finish_reason
         if chunk.usage is not None:
@@ -94,9 +106,12 @@ async def stream(
     receipt = reply.receipt
     fold = Fold(receipt, n)
     extra: Event = {"usage": None} if include_usage else {}
-    for event in rendering.opening(receipt):
-        yield {**event, **extra}
+    opened = False
     async for chunk in reply:
+        if not opened:  # what fails before the first token is then the first event
+            opened = True
+            for event in rendering.opening(receipt):
+                yield {**event, **extra}
         for event in rendering.events(receipt, chunk, fold.choices[chunk.index]):
             yield {**event, **extra}
         fold.add(chunk)
@@ -122,6 +137,12 @@ class ChatRendering:
         if chunk.text or chunk.logprobs:
             delta = {"content": chunk.text}
             events.append(self._event(receipt, chunk.index, delta, logprobs=chunk.logprobs))
+        for piece in chunk.calls:
+            events.append(
+                self._event(
+                    receipt, chunk.index, {"tool_calls": [_piece(receipt, chunk.index, piece)]}
+                )
+            )
         if chunk.finish_reason is not None:
             events.append(
                 self._event(receipt, chunk.index, {}, finish_reason=chunk.finish_reason.value)
@@ -131,7 +152,7 @@ class ChatRendering:
     def whole(self, receipt: Receipt, fold: Fold) -> Event:
         """A ``chat.completion``."""
         if not fold.choices:
-            return self._frame(receipt, "chat.completion.chunk", [])
+            return self._frame(receipt, [])
         choices = [
             {
                 "index": index,
@@ -141,11 +162,19 @@ class ChatRendering:
             }
             for index, choice in enumerate(fold.choices)
         ]
-        frame = self._frame(receipt, "chat.completion", choices)
-        return {**frame, "usage": usage_of(fold.usage)}
+        return {
+            **_head(receipt, "chatcmpl", "chat.completion", self._model),
+            "choices": choices,
+            "usage": usage_of(fold.usage),
+            "system_fingerprint": fingerprint_of(receipt),
+        }
 
     def _message(self, receipt: Receipt, index: int, choice: Choice) -> Event:
-        return {"role": "assistant", "content": choice.text, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+        if choice.calls:
+            message["content"] = choice.text or None
+            message["tool_calls"] = [call_object(receipt, index, call) for call in choice.calls]
+        return message
 
     def _event(
         self,
@@ -162,14 +191,12 @@ class ChatRendering:
             "logprobs": _chat_logprobs(logprobs),
             "finish_reason": finish_reason,
         }
-        return self._frame(receipt, "chat.completion.chunk", [choice])
+        return self._frame(receipt, [choice])
 
-    def _frame(self, receipt: Receipt, kind: str, choices: Sequence[Event]) -> Event:
+    def _frame(self, receipt: Receipt, choices: Sequence[Event]) -> Event:
         return {
-            "id": f"chatcmpl-{receipt.decision_id}",
-            "object": kind,
-            "created": int(receipt.created_at),
-            "model": self._model,
+            **_head(receipt, "chatcmpl", "chat.completion.chunk", self._model),
+            "system_fingerprint": fingerprint_of(receipt),
             "choices": choices,
         }
 
@@ -213,11 +240,9 @@ class CompletionRendering:
 
     def _frame(self, receipt: Receipt, choices: Sequence[Event]) -> Event:
         return {
-            "id": f"cmpl-{receipt.decision_id}",
-            "object": "text_completion",
-            "created": int(receipt.created_at),
-            "model": self._model,
+            **_head(receipt, "cmpl", "text_completion", self._model),
             "choices": choices,
+            "system_fingerprint": fingerprint_of(receipt),
         }
 
 
@@ -229,6 +254,41 @@ def usage_of(usage: Usage) -> Event:
         "total_tokens": usage.total_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+
+
+def fingerprint_of(receipt: Receipt) -> str:
+    """Short, and the same as long as the same seed gives the same answer."""
+    return f"fp_{hashlib.sha256(receipt.fingerprint.encode()).hexdigest()[:12]}"
+
+
+def _head(receipt: Receipt, prefix: str, kind: str, model: str) -> Event:
+    return {
+        "id": f"{prefix}-{receipt.decision_id}",
+        "object": kind,
+        "created": int(receipt.created_at),
+        "model": model,
+    }
+
+
+def call_id(receipt: Receipt, choice: int, call: int = 0) -> str:
+    """The id of one call of one choice."""
+    first = f"call_{receipt.decision_id.removeprefix('dec_')}{choice}"
+    return f"{first}_{call}" if call else first
+
+
+def call_object(receipt: Receipt, choice: int, call: CallPiece) -> Event:
+    """One call as messages hold it."""
+    return {
+        "id": call_id(receipt, choice, call.index),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _piece(receipt: Receipt, choice: int, piece: CallPiece) -> Event:
+    if piece.name is not None:
+        return {"index": piece.index, **call_object(receipt, choice, piece)}
+    return {"index": piece.index, "function": {"arguments": piece.arguments}}
 
 
 def _completion_choice(

@@ -20,7 +20,7 @@ from gateway.api.schemas import (
     FunctionCall,
     SamplingFields,
 )
-from gateway.api.tools import called_of, tools_of
+from gateway.api.tools import called_of, may_call, tools_of
 from gateway.errors import InvalidRequest, UnsupportedParameter, cut
 from gateway.types import ChatRequest, Message, ToolCall
 
@@ -47,6 +47,12 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
                 param=grammar.param,
             )
         refuse_ends(wire)
+    if may_call(wire) and grammar is not None:
+        raise UnsupportedParameter(
+            f"{grammar.param!r} cannot go with 'tool_choice': 'auto', as nothing but it could be "
+            "answered; send 'tool_choice': 'none' or 'required'.",
+            param=grammar.param,
+        )
     request = ChatRequest(
         model=wire.model,
         messages=tuple(
@@ -60,6 +66,8 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
         grammar=grammar,
         tools=tools,
         called=called,
+        may_call=may_call(wire),
+        several_calls=wire.parallel_tool_calls is not False,
     )
     return Asked(request, _include_usage(wire))
 

@@ -25,6 +25,7 @@ from gateway.reply import Reply
 T = TypeVar("T")
 
 DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": keep-alive\n\n"
 MEDIA_TYPE = "text/event-stream"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -45,16 +46,26 @@ async def frames(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     yield DONE
 
 
+class Patience(msgspec.Struct, frozen=True):
+    """How long a stream may keep its client waiting, in seconds."""
+
+    seconds: float
+    """For its headers: until then a failure is an error response."""
+    heartbeat: float
+    """For its next bytes: then a comment is sent, so that nothing between takes it for dead."""
+
+
 class EventStream(Response[None]):
     """A reply as server-sent events; the reply is cancelled when the client leaves.
 
     What becomes of a reply that is never sent is not decided here: its request ends it.
     """
 
-    def __init__(self, reply: Reply, events: AsyncIterator[Event]) -> None:
+    def __init__(self, reply: Reply, events: AsyncIterator[Event], *, heartbeat: float) -> None:
         super().__init__(None, headers={**of_receipt(reply.receipt), **_HEADERS}, status_code=200)
         self._reply = reply
         self._events = events
+        self._heartbeat = heartbeat
 
     def to_asgi_response(
         self, app: Litestar | None, request: Request[Any, Any, Any], **options: Any
@@ -64,6 +75,7 @@ class EventStream(Response[None]):
         return _StreamingResponse(
             self._reply,
             self._events,
+            self._heartbeat,
             headers=given | self.headers,
             cookies=[*self.cookies, *(options.get("cookies") or ())],
         )
@@ -72,21 +84,45 @@ class EventStream(Response[None]):
 class _StreamingResponse(ASGIResponse):
     _should_set_content_length = False
 
-    def __init__(self, reply: Reply, events: AsyncIterator[Event], **options: Any) -> None:
+    def __init__(
+        self, reply: Reply, events: AsyncIterator[Event], heartbeat: float, **options: Any
+    ) -> None:
         super().__init__(media_type=MEDIA_TYPE, **options)
         self._reply = reply
         self._events = events
+        self._heartbeat = heartbeat
+        self._sending = asyncio.Lock()
+        self._sent_at = 0.0
 
     async def send_body(self, send: Send, receive: Receive) -> None:
         watch = asyncio.create_task(_disconnected(receive))
         # The reply then ends with an error, so the loop below never waits for a client that left.
         watch.add_done_callback(lambda _: self._reply.cancel())
+        beat = asyncio.create_task(self._beat(send))
         try:
             async for piece in frames(self._events):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self._send(send, piece)
+            beat.cancel()
+            async with self._sending:  # a comment that is on its way goes first
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watch.cancel()
+            beat.cancel()
+
+    async def _send(self, send: Send, piece: bytes) -> None:
+        async with self._sending:
+            self._sent_at = asyncio.get_running_loop().time()
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _beat(self, send: Send) -> None:
+        """A comment after each silence; it ends with the stream."""
+        clock = asyncio.get_running_loop().time
+        # The headers have just been sent.
+        self._sent_at = max(self._sent_at, clock())
+        while True:
+            await asyncio.sleep(max(self._sent_at + self._heartbeat - clock(), 0.001))
+            if clock() >= self._sent_at + self._heartbeat and not self._sending.locked():
+                await self._send(send, HEARTBEAT)
 
 
 async def until_disconnect(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:

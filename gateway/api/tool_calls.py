@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.render import ChatRendering, Choice, Event
+from gateway.api.render import ChatRendering, Choice, Event, call_object
 from gateway.reply import Receipt
-from gateway.types import Chunk, FinishReason
+from gateway.types import CallPiece, Chunk, FinishReason
 
 _HEAD = re.compile(r'\{"name": "([^"]*)", "arguments": ')
 # Numbers are only passed over: a long one is no error.
@@ -90,8 +90,4 @@ class ToolCallRendering(ChatRendering):
 
 
 def _start(receipt: Receipt, index: int, call: Call) -> dict[str, Any]:
-    return {
-        "id": f"call_{receipt.decision_id.removeprefix('dec_')}{index}",
-        "type": "function",
-        "function": {"name": call.name, "arguments": call.arguments},
-    }
+    return dict(call_object(receipt, index, CallPiece(0, call.name, call.arguments)))

@@ -19,10 +19,9 @@ def tools_of(wire: ChatCompletionRequest) -> tuple[Tool, ...]:
 
 
 def called_of(wire: ChatCompletionRequest, tools: tuple[Tool, ...]) -> tuple[str, ...]:
-    """The names of which one must be called; empty where the answer is text.
+    """The names of which one must be called; empty where none must.
 
-    Raises InvalidRequest, or UnsupportedParameter where the model would have to choose between a
-    call and text: nothing but its own training tells the two apart.
+    Raises InvalidRequest or UnsupportedParameter.
     """
     choice = wire.tool_choice
     names = tuple(tool.name for tool in tools)
@@ -30,24 +29,23 @@ def called_of(wire: ChatCompletionRequest, tools: tuple[Tool, ...]) -> tuple[str
         if choice not in (None, "none"):
             raise InvalidRequest("'tool_choice' needs 'tools'.", param="tool_choice")
         return ()
-    if choice == "none":
+    if choice == "none" or may_call(wire):
         return ()
     if wire.parallel_tool_calls:
         raise UnsupportedParameter(
-            "An answer makes one call; leave 'parallel_tool_calls' out or send false.",
+            "An answer that must call makes one call; leave 'parallel_tool_calls' out or send false.",
             param="parallel_tool_calls",
         )
     if choice == "required":
         return names
     if isinstance(choice, NamedTool):
         return (_named(choice, names),)
-    if choice in (None, "auto"):
-        raise UnsupportedParameter(
-            "'tool_choice': 'auto' is not supported; send 'required', a function's name as "
-            "{'type': 'function', 'function': {'name': …}}, or 'none'.",
-            param="tool_choice",
-        )
     raise InvalidRequest(f"'tool_choice' cannot be {cut(choice or '')!r}.", param="tool_choice")
+
+
+def may_call(wire: ChatCompletionRequest) -> bool:
+    """Whether the model may choose between a call and text."""
+    return bool(wire.tools) and wire.tool_choice in (None, "auto")
 
 
 def _tool(wire: ToolDefinition, param: str) -> Tool:

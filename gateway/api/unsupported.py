@@ -46,6 +46,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "mirostat_mode": (0,),
     "mirostat_tau": (5,),
     "modalities": (["text"],),
+    "moderation": (),
     "no_repeat_ngram_size": (0,),
     "num_beams": (1,),
     "num_predict": (),

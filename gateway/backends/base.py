@@ -102,7 +102,7 @@ class Backend(Protocol):
         ...
 
 
-def refuse_token_parameters(request: ChatRequest) -> None:
+def refuse_token_parameters(request: ChatRequest, *, takes_tools: bool = False) -> None:
     """For backends without a model: raise UnsupportedParameter for what only one with tokens can do."""
     for param, given in (
         ("stop_token_ids", request.sampling.stop_token_ids),
@@ -111,7 +111,7 @@ def refuse_token_parameters(request: ChatRequest) -> None:
         ("best_of", request.best_of),
         ("min_tokens", request.sampling.min_tokens),
         (request.grammar.param if request.grammar else "", request.grammar),
-        ("tool_choice", request.called),
+        ("tool_choice", request.called or (request.may_call and not takes_tools)),
     ):
         if given:
             raise UnsupportedParameter(f"This model does not support {param!r}.", param=param)

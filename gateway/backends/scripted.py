@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.backends.base import BackendStatus, refuse_token_parameters
+from gateway.backends.calls import CallFormat, calling
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -96,8 +97,11 @@ class ScriptedBackend:
         fail_message: str = "The script says that generation fails here.",
         execution: Mapping[str, Any] | None = None,
         tally: Mapping[str, Any] | None = None,
+        calls: str | None = None,
     ) -> None:
-        """``tally``: what it claims to have measured of each of its tokens; None: nothing."""
+        """``tally``: what it claims to have measured of each of its tokens; None: nothing.
+        ``calls``: how its replies write calls of functions; None: it takes no tools.
+        """
         self._name = name
         self._models = tuple(ModelInfo(name, _CREATED, max_length) for name in models)
         self._replies = replies
@@ -107,6 +111,7 @@ class ScriptedBackend:
         self._failure = (fail_after, fail_message)
         self._execution = _claims("execution", execution or {}, ScriptedExecution)
         self._tally = None if tally is None else _claims("tally", tally, Tally)
+        self._calls = _format(calls)
         self._slots = asyncio.Semaphore(max_running)
         self._open: set[ScriptedGeneration] = set()
         self._running = 0
@@ -132,7 +137,7 @@ class ScriptedBackend:
 
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Count the words. Raises ContextLengthExceeded or UnsupportedParameter."""
-        refuse_token_parameters(request)
+        refuse_token_parameters(request, takes_tools=self._calls is not None)
         if isinstance(request.prompt, tuple):
             num_tokens = len(request.prompt)
         else:
@@ -167,10 +172,17 @@ class ScriptedBackend:
         room = self._max_length - job.prompt.num_tokens
         limit = room if job.sampling.max_tokens is None else min(job.sampling.max_tokens, room)
         choices = [
-            _choice(i, self._text(job, i), job.sampling, limit) for i in range(job.request.n)
+            self._told(job, _choice(i, self._text(job, i), job.sampling, limit))
+            for i in range(job.request.n)
         ]
         for step in range(max(len(chunks) for chunks in choices)):
             yield from (chunks[step] for chunks in choices if step < len(chunks))
+
+    def _told(self, job: Job, chunks: list[Chunk]) -> list[Chunk]:
+        """The chunks of a choice, with its calls told from its text."""
+        if self._calls is None or not job.request.may_call:
+            return chunks
+        return calling(self._calls, job.request, chunks)
 
     def _text(self, job: Job, index: int) -> str:
         if not isinstance(self._replies, Mapping):
@@ -269,6 +281,15 @@ class ScriptedGeneration:
             tally=self._tallied(run.tally, emitted),
             **self._claims.drafts(steps),
         )
+
+
+def _format(calls: str | None) -> CallFormat | None:
+    try:
+        return None if calls is None else CallFormat(calls)
+    except ValueError:
+        hint = f"one of {', '.join(CallFormat)}"
+        problem = Problem(f"calls: {calls!r} is not known", path="backends", hint=hint)
+        raise ConfigError([problem]) from None
 
 
 def _claims(name: str, options: Mapping[str, Any], kind: type[_T]) -> _T:

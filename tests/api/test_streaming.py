@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from gateway.config import ServerConfig
+from tests.sse import checked as events
+
 
 def ask(text: str = "hello", /, **fields: Any) -> dict[str, Any]:
     message = {"role": "user", "content": text}
@@ -38,15 +41,7 @@ def raw(live: Any, body: dict[str, Any], path: str = "/v1/chat/completions") -> 
     return answer.decode(), data
 
 
-def events(data: bytes) -> list[dict[str, Any]]:
-    """The JSON events; checks the framing of every one, and that DONE comes once and last."""
-    assert data.endswith(b"\n\n")
-    frames = data.removesuffix(b"\n\n").split(b"\n\n")
-    assert all(frame.startswith(b"data: ") and b"\n" not in frame for frame in frames)
-    assert b"\r" not in data
-    assert frames.count(b"data: [DONE]") == 1
-    assert frames[-1] == b"data: [DONE]"
-    return [json.loads(frame.removeprefix(b"data: ")) for frame in frames[:-1]]
+KEYS = ["id", "object", "created", "model", "system_fingerprint", "choices"]
 
 
 def text_of(found: list[dict[str, Any]], index: int = 0) -> str:
@@ -76,7 +71,7 @@ def test_a_chat_stream_event_by_event(server: Any) -> None:
 
     assert len({(event["id"], event["created"], event["model"]) for event in found}) == 1
     assert {"chat.completion.chunk"} == {event["object"] for event in found}
-    assert all(list(event) == ["id", "object", "created", "model", "choices"] for event in found)
+    assert all(list(event) == KEYS for event in found)
     choices = [event["choices"][0] for event in found]
     assert all(
         list(choice) == ["index", "delta", "logprobs", "finish_reason"] for choice in choices
@@ -133,6 +128,21 @@ def test_a_stream_says_the_same_as_one_answer(
         assert [choice["finish_reason"]] == [c["finish_reason"] for c in mine if c["finish_reason"]]
         logprobs = [token for c in mine if c["logprobs"] for token in c["logprobs"]["content"]]
         assert ((choice["logprobs"] or {}).get("content") or []) == logprobs
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("hello", "standard"), ("write a function", "speculative"), ("a refund", "hybrid")],
+)
+def test_the_pieces_of_a_stream_are_the_answer_in_every_mode(
+    server: Any, text: str, mode: str
+) -> None:
+    head, data = raw(server, ask(text, seed=1))
+    whole = server.post({**ask(text, seed=1), "stream": False})
+
+    assert f"x-draftgate-mode: {mode}" in head
+    assert whole.headers["x-draftgate-mode"] == mode
+    assert text_of(events(data)) == whole.json()["choices"][0]["message"]["content"]
 
 
 def test_text_of_any_language_arrives_whole(server: Any) -> None:
@@ -211,3 +221,47 @@ def test_a_failure_midway_is_an_error_event_and_no_done(start: Callable[..., Any
         }
     }
     assert live.last().outcome.finish_reasons[0] == "error"
+
+
+def test_a_stream_that_waits_long_begins_without_its_first_token(start: Callable[..., Any]) -> None:
+    server = ServerConfig(patience_seconds=0.05, heartbeat_seconds=0.05)
+    live = start({"first_chunk_seconds": 0.5}, server=server)
+
+    head, data = raw(live, ask())
+
+    assert "200 OK" in head
+    assert "x-draftgate-decision-id" in head
+    assert data.startswith(b": keep-alive\n\n")
+    assert text_of(events(data)) == "The answer is short."
+
+
+def test_what_fails_after_the_patience_is_an_error_event(start: Callable[..., Any]) -> None:
+    server = ServerConfig(patience_seconds=0.05, heartbeat_seconds=5)
+    live = start({"first_chunk_seconds": 0.3, "fail_after": 0}, server=server)
+
+    head, data = raw(live, ask())
+
+    assert "200 OK" in head
+    (error,) = events(data, failed=True)
+    assert error["error"]["code"] == "backend_failed"
+
+
+def test_what_fails_within_the_patience_is_an_error_response(start: Callable[..., Any]) -> None:
+    response = start({"first_chunk_seconds": 0.1, "fail_after": 0}).post(ask())
+
+    assert response.status_code == 500
+    assert response.json()["error"]["code"] == "backend_failed"
+
+
+def test_comments_come_between_tokens_too(start: Callable[..., Any]) -> None:
+    server = ServerConfig(heartbeat_seconds=0.05)
+    _, data = raw(start({"chunk_seconds": 0.3}, server=server), ask())
+
+    assert b": keep-alive\n\n" in data
+    assert text_of(events(data)) == "The answer is short."
+
+
+def test_a_stream_that_is_not_late_has_no_comments(server: Any) -> None:
+    _, data = raw(server, ask())
+
+    assert b":" not in {line[:1] for line in data.splitlines()}

@@ -25,6 +25,7 @@ from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.again import Run
 from gateway.backends.base import BackendStatus
+from gateway.backends.calls import format_of
 from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
@@ -38,6 +39,7 @@ from gateway.errors import (
     InvalidRequest,
     QueueFull,
     Unavailable,
+    UnsupportedParameter,
 )
 from gateway.types import (
     ChatRequest,
@@ -129,13 +131,19 @@ class LocalBackend:
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._grammars = Grammars(self._loaded)
+        self._calls = format_of(self._loaded.tokenizer.chat_template)
         self._function_words = FunctionWords(pieces)
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
         self._max_answers = num_slots + max_queue
         self._closed = False
         self.models: Sequence[ModelInfo] = (
-            ModelInfo(self._served_name, self._loaded.created, self._loaded.model.max_length),
+            ModelInfo(
+                self._served_name,
+                self._loaded.created,
+                self._loaded.model.max_length,
+                fingerprint=self._loaded.fingerprint,
+            ),
         )
         self._engine.start()
 
@@ -163,6 +171,13 @@ class LocalBackend:
                 f"{self._max_answers} answers at once.",
                 param=param,
             )
+        if request.may_call and not (self._calls and self._loaded.tokenizer.takes_tools):
+            raise UnsupportedParameter(
+                "'tool_choice': 'auto' is not supported: this model's chat template does not say "
+                "how it writes calls; send 'required', a function's name as "
+                "{'type': 'function', 'function': {'name': …}}, or 'none'.",
+                param="tool_choice",
+            )
         token_ids = await asyncio.to_thread(self._encode, request)
         return Prompt(len(token_ids), token_ids, await self._grammars.compile(request))
 
@@ -178,7 +193,10 @@ class LocalBackend:
         self, job: Job, *, patient: bool = False, with_margins: bool = False
     ) -> LocalGeneration:
         second = self._second_opinion(job)
-        generation = LocalGeneration(self._name, self._served_name, self._loaded, job, second)
+        calls = self._calls if job.request.may_call else None
+        generation = LocalGeneration(
+            self._name, self._served_name, self._loaded, job, second, calls
+        )
         try:
             mode, grammar = self._mode(job.decision), job.prompt.grammar
         except ConfigError as error:  # a policy that came into force after the start

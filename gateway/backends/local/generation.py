@@ -15,6 +15,7 @@ from decoders.sequence import Piece
 from decoders.sequence import TokenLogprob as RowLogprob
 from decoders.stats import DecodeStats
 from gateway.again import Decoded, Run
+from gateway.backends.calls import CallFormat, reader_of, with_calls
 from gateway.backends.local.measured import tally_of
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
@@ -33,8 +34,12 @@ class LocalGeneration:
         loaded: LoadedModel,
         job: Job,
         second: SecondOpinion | None = None,
+        calls: CallFormat | None = None,
     ) -> None:
-        """``second`` hears what the probe reads in the job's prompt, where there is one."""
+        """``second`` hears what the probe reads in the job's prompt, where there is one.
+
+        ``calls``: how the answer may write calls; None: it is text, whatever it says.
+        """
         self.tickets: list[Ticket] = []
         self._backend = backend
         self._model = model
@@ -45,6 +50,7 @@ class LocalGeneration:
         self._choosing: Choosing = EveryAnswer()
         self._ready: deque[Chunk] = deque()
         self._begun: set[int] = set()
+        self._readers = [reader_of(calls, job.request) for _ in range(job.request.n) if calls]
         # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
         self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -180,13 +186,14 @@ class LocalGeneration:
         if self._job.request.echo and choice not in self._begun:
             self._begun.add(choice)
             text, logprobs = self._prompt_text() + text, self._prompt_logprobs(choice) + logprobs
-        return Chunk(
+        chunk = Chunk(
             index=choice,
             text=text,
             logprobs=None if self._job.sampling.logprobs is None else logprobs,
             finish_reason=self._finish_reason(choice, piece),
             usage=usage if ended else None,
         )
+        return with_calls(self._readers[choice], chunk) if self._readers else chunk
 
     def _finish_reason(self, choice: int, piece: Piece) -> FinishReason | None:
         if piece.finish_reason is None:
