@@ -10,6 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.headers import request_id
+from gateway.api.openapi import described
 from gateway.api.policy import read_as, require_admin
 from gateway.audit.record import EvidenceEvent
 from gateway.evidence.reading import Reading, readings
@@ -40,7 +41,7 @@ class ClearingObject(msgspec.Struct, frozen=True, kw_only=True):
     event: EvidenceEvent
 
 
-@get("/evidence", guards=[require_admin])
+@get("/evidence", guards=[require_admin], operation_class=described())
 async def list_evidence(
     request: Request[Any, Any, Any], watch: NamedDependency[Watch]
 ) -> Response[EvidenceList]:
@@ -49,7 +50,12 @@ async def list_evidence(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@post("/evidence/{cell:str}/clear", guards=[require_admin], status_code=200)
+@post(
+    "/evidence/{cell:str}/clear",
+    guards=[require_admin],
+    status_code=200,
+    operation_class=described(ClearBody),
+)
 async def clear_evidence(
     request: Request[Any, Any, Any],
     watch: NamedDependency[Watch],
