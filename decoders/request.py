@@ -102,6 +102,8 @@ class Ticket:
         """Whether the row was refused its drafts by who heard that."""
         self.constraint = request.constraint
         self.error: str | None = None
+        self.pushed_out = False
+        """Whether its place in the queue went to somebody else."""
         self.done = threading.Event()
         self.slot = -1
         self.num_cached = 0

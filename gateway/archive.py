@@ -9,13 +9,15 @@ from gateway.audit.base import FeedbackLog
 from gateway.audit.query import DecisionReader, Entry
 from gateway.audit.record import Feedback
 from gateway.errors import InvalidRequest, NotFound, cut
-from gateway.types import DOMAINS, Caller
+from gateway.grants import Grant, Scope
+from gateway.types import DOMAINS
 
 MAX_NOTE_CHARACTERS = 4096
 
 
 class Archive:
-    """The log, read and commented on. Callers see their own requests, administrators all."""
+    """The log, read and commented on. Callers see their own requests; those with the
+    scope ``decisions:detail`` see all."""
 
     def __init__(
         self, reader: DecisionReader, log: FeedbackLog, *, clock: Callable[[], float] = time.time
@@ -24,23 +26,24 @@ class Archive:
         self._log = log
         self._clock = clock
 
-    async def get(self, decision_id: str, caller: Caller) -> Entry:
+    async def get(self, decision_id: str, grant: Grant) -> Entry:
         """The entry with this id. Raises NotFound, also for another caller's."""
         entry = await self._reader.get(decision_id)
-        if entry is None or not (caller.admin or entry.decision.caller.id == caller.id):
+        may_see_all = Scope.DECISIONS_DETAIL in grant.scopes
+        if entry is None or not (may_see_all or entry.decision.caller.id == grant.caller.id):
             raise NotFound(f"The log has no decision {cut(decision_id)!r} of yours.", param="id")
         return entry
 
     async def comment(
-        self, decision_id: str, caller: Caller, domains: Iterable[str], note: str = ""
+        self, decision_id: str, grant: Grant, domains: Iterable[str], note: str = ""
     ) -> Feedback:
         """Record that the request belongs to just these ``domains``.
 
         Raises NotFound like `get`, InvalidRequest for what `feedback` refuses, AuditUnavailable.
         """
-        entry = await self.get(decision_id, caller)
+        entry = await self.get(decision_id, grant)
         record = feedback(
-            entry.decision.decision_id, domains, note, by=caller.id, given_at=self._clock()
+            entry.decision.decision_id, domains, note, by=grant.caller.id, given_at=self._clock()
         )
         await self._log.append_feedback(record)
         return record

@@ -15,11 +15,16 @@ import msgspec
 
 from gateway import documents
 from gateway.errors import ConfigError, Problem
+from gateway.surface import AuthConfig, KeyConfig, Name, OidcConfig, store_path
+
+__all__ = ["AuthConfig", "GatewayConfig", "KeyConfig", "OidcConfig", "load"]
 
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
+KEY_VARIABLE = "DRAFTGATE_KEY_SECRET"
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+_YES = ("1", "true", "yes")
+
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
@@ -33,6 +38,19 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 10 * 1024 * 1024
     shutdown_seconds: Seconds = 30.0
     """How long answers in progress may still run after a signal to stop."""
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    """How long at least to refuse in words after it, before no connection is taken any more."""
+    request_seconds: Seconds | None = None
+    """How long a request may take; one may ask for less."""
+    body_seconds: Seconds = 60.0
+    """How long the body of a request may take to arrive."""
+    head_seconds: Seconds = 20.0
+    """How long the head of a request may."""
+    stall_seconds: Seconds = 120.0
+    """How long a client may take none of its answer."""
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    cors_origins: tuple[Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+$")], ...] = ()
+    """Origins of web pages whose scripts may ask."""
 
 
 class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,28 +95,6 @@ class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ids = [key.id for key in self.keys]
         if repeated := sorted({id_ for id_ in ids if ids.count(id_) > 1}):
             raise ValueError(f"two keys have the same id {repeated[0]!r}")
-
-
-class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One API key, known by its SHA-256 alone."""
-
-    id: Name
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
-    """The hex digest of the key: ``printf %s KEY | sha256sum``."""
-    team: str | None = None
-    admin: bool = False
-
-
-class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may ask. Without a key, everybody is the anonymous caller."""
-
-    keys: tuple[KeyConfig, ...] = ()
-
-    def __post_init__(self) -> None:
-        for field in ("id", "sha256"):
-            values = [getattr(key, field).lower() for key in self.keys]
-            if repeated := sorted({value for value in values if values.count(value) > 1}):
-                raise ValueError(f"two keys have the same {field} {repeated[0]!r}")
 
 
 class ClassificationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,6 +149,9 @@ def load(path: Path | None = None) -> GatewayConfig:
             anchor = path.parent / config.audit.anchor.expanduser()
             audit = msgspec.structs.replace(config.audit, anchor=anchor)
             config = msgspec.structs.replace(config, audit=audit)
+        if (store := config.auth.store) is not None:
+            auth = msgspec.structs.replace(config.auth, store=store_path(store, path.parent))
+            config = msgspec.structs.replace(config, auth=auth)
         if (contract := config.classification.contract) is not None:
             section = ClassificationConfig(path.parent / contract.expanduser())
             config = msgspec.structs.replace(config, classification=section)
@@ -165,6 +164,7 @@ def load(path: Path | None = None) -> GatewayConfig:
             port=_port(),
             database_url=os.environ.get("DRAFTGATE_DATABASE_URL") or None,
             cache=_path("DRAFTGATE_CACHE"),
+            allow_anonymous=os.environ.get("DRAFTGATE_ALLOW_ANONYMOUS", "").lower() in _YES,
         )
     )
 
@@ -189,6 +189,7 @@ def override(
     database_url: str | None = None,
     cache: Path | None = None,
     log_level: str | None = None,
+    allow_anonymous: bool = False,
 ) -> GatewayConfig:
     """``config`` with what is not None replaced; ``model`` goes to the first local backend."""
     replace = msgspec.structs.replace
@@ -196,6 +197,8 @@ def override(
     backends = config.backends
     if model is not None:
         backends = _with_model(backends, model)
+    if allow_anonymous:
+        config = replace(config, auth=replace(config.auth, allow_anonymous=True))
     return replace(
         config,
         server=replace(
@@ -240,6 +243,11 @@ def signing_secrets(audit: AuditConfig) -> list[tuple[str, bytes]]:
         hint = "set it, or take the key out of audit.keys"
         raise ConfigError([Problem(message, path="audit.keys", hint=hint)])
     return [(key_id, secret) for key_id, secret in found if secret]
+
+
+def key_secret() -> bytes:
+    """What the digests of stored API keys are keyed with; empty where the environment has none."""
+    return os.environ.get(KEY_VARIABLE, "").encode()
 
 
 def default_policy_path() -> Path:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from gateway.audit.attestation import attest
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation
-from gateway.errors import BackendFailed, GatewayError
+from gateway.errors import BackendFailed, DeadlineExceeded, GatewayError
 from gateway.execution import Execution
 from gateway.opinion import Review
 from gateway.reply import Receipt
@@ -62,6 +64,8 @@ class Exchange:
         self.error: str | None = None
         self.classify_seconds = self.decide_seconds = self.record_seconds = 0.0
         self.first_token_seconds: float | None = None
+        self.seconds: float | None = None
+        """How long it may take, from its arrival; None: as long as it wants to."""
 
     @property
     def receipt(self) -> Receipt:
@@ -100,6 +104,20 @@ class Exchange:
             sampling=_final_sampling(self.request.sampling, decision),
             backend=self.backend_name,
         )
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Cut off what is done in here when the time is over. Raises DeadlineExceeded."""
+        left = None if self.seconds is None else self.arrived + self.seconds - time.perf_counter()
+        try:
+            async with asyncio.timeout(left) as timer:
+                yield
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise DeadlineExceeded(
+                f"The answer was not complete within {self.seconds:g} seconds."
+            ) from None
 
     def job(self) -> Job:
         """What the backend is asked to do."""

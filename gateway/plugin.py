@@ -20,6 +20,9 @@ from litestar.config.app import AppConfig
 from litestar.plugins import CLIPlugin, InitPlugin
 
 from gateway import extensions
+from gateway.access.building import build_directory
+from gateway.access.directory import Directory
+from gateway.access.limiter import Limiter
 from gateway.api import build_router
 from gateway.archive import Archive
 from gateway.assurance import Assured
@@ -38,6 +41,7 @@ from gateway.config import (
     AuditConfig,
     GatewayConfig,
     complete,
+    key_secret,
     load,
     signing_secrets,
 )
@@ -62,6 +66,7 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
     def __init__(self, config: GatewayConfig | None = None, *, path: str = "/") -> None:
         self._config = load() if config is None else complete(config)
         self._path = path
+        self._limiter = Limiter(self._config.auth.quota)
         self._running: Running | None = None
 
     def on_app_init(self, app_config: AppConfig) -> AppConfig:
@@ -77,12 +82,17 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
         async def provide_archive() -> Archive:
             return self._now().archive
 
+        async def provide_directory() -> Directory:
+            return self._now().directory
+
         router = build_router(
             provide_gateway,
             provide_keeper,
             provide_archive,
-            keys=self._config.auth.keys,
-            max_body_bytes=self._config.server.max_body_bytes,
+            provide_directory,
+            limiter=self._limiter,
+            server=self._config.server,
+            protect_metrics=self._config.auth.protect_metrics,
             log=build_log(self._config.log.level, json=self._config.log.json),
             path=self._path,
         )
@@ -111,7 +121,7 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
 
     @asynccontextmanager
     async def _lifespan(self, _: Litestar) -> AsyncIterator[None]:
-        async with running(self._config) as self._running:
+        async with running(self._config, self._limiter) as self._running:
             try:
                 yield
             finally:
@@ -124,6 +134,7 @@ class Running(NamedTuple):
     gateway: Gateway
     keeper: PolicyKeeper
     archive: Archive
+    directory: Directory
 
 
 def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
@@ -142,7 +153,7 @@ def check(policy: Policy, backends: Mapping[str, Backend]) -> None:
 
 
 @asynccontextmanager
-async def running(config: GatewayConfig) -> AsyncIterator[Running]:
+async def running(config: GatewayConfig, limiter: Limiter | None = None) -> AsyncIterator[Running]:
     """A `Gateway` built from ``config`` and the keeper of its policy, closed at the end.
 
     Cheap things first, so that a wrong file is reported before a model is loaded. What had been
@@ -152,6 +163,8 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
     if config.policy is None:
         raise ValueError("the configuration is not complete")
     log = build_log(config.log.level, json=config.log.json)
+    directory = build_directory(config.auth, key_secret(), log)
+    await asyncio.to_thread(directory.refresh)
     classifiers: dict[str, Classifier] = {
         name: extensions.build("classifiers", name, {}) for name in config.classifiers
     }
@@ -208,13 +221,17 @@ async def running(config: GatewayConfig) -> AsyncIterator[Running]:
             audit_required=config.audit.required,
             classifier_timeout_seconds=config.classifier_timeout_seconds,
             assured=Assured(contract, hashes=hashes),
+            request_seconds=config.server.request_seconds,
+            spend=None if limiter is None else limiter.spend,
         )
         started.pop_all()
         started.push_async_callback(reader.aclose)
         started.push_async_callback(gateway.aclose)
         watching = asyncio.create_task(keeper.watch(config.policy_watch_seconds))
         started.callback(watching.cancel)
-        yield Running(gateway, keeper, Archive(reader, audit))
+        reading = asyncio.create_task(directory.watch(config.auth.store_watch_seconds))
+        started.callback(reading.cancel)
+        yield Running(gateway, keeper, Archive(reader, audit), directory)
 
 
 def _contract(config: GatewayConfig) -> Contract | None:

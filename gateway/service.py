@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -76,7 +76,13 @@ class Gateway:
         audit_required: bool = True,
         classifier_timeout_seconds: float = 2.0,
         assured: Assured | None = None,
+        request_seconds: float | None = None,
+        spend: Callable[[str, int], None] | None = None,
     ) -> None:
+        """``request_seconds``: how long a request may take; None: as long as it wants to.
+
+        ``spend`` is told, when a request has ended, whose it was and how many tokens it took.
+        """
         self._backends = backends
         self._policy = policy
         self._classifiers = classifiers
@@ -89,6 +95,8 @@ class Gateway:
         self._replies: set[Reply] = set()
         self._settling: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._request_seconds = request_seconds
+        self._spend = spend or (lambda caller_id, tokens: None)
 
     @property
     def telemetry(self) -> Telemetry:
@@ -122,9 +130,17 @@ class Gateway:
         return self._assured.guarantees(policy)
 
     async def respond(
-        self, request: ChatRequest, caller: Caller, *, request_id: str | None = None
+        self,
+        request: ChatRequest,
+        caller: Caller,
+        *,
+        request_id: str | None = None,
+        timeout_seconds: float | None = None,
     ) -> Reply:
         """Start answering; returns when the first chunk is there.
+
+        After ``timeout_seconds``, or what the gateway allows where that is less, the answer is cut
+        off with DeadlineExceeded.
 
         Raises a GatewayError for everything that goes wrong before it; its ``receipt`` is set when
         the request had been decided. Cancelling this call cancels the answer.
@@ -134,6 +150,9 @@ class Gateway:
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
         exchange = Exchange(request, name, backend, prompt, arrived)
+        exchange.seconds = min(
+            (s for s in (timeout_seconds, self._request_seconds) if s is not None), default=None
+        )
         policy = self._policy.current
         verdict = await self._decide(exchange, caller, policy)
         exchange.decide(
@@ -181,9 +200,18 @@ class Gateway:
         exchange = Exchange(request, name, backend, prompt, time.perf_counter())
         return await self._decide(exchange, caller, policy or self._policy.current)
 
+    def drain(self) -> None:
+        """Refuse new requests, and be not ready; what runs goes on. Returns at once."""
+        self._closing = True
+
+    async def drained(self) -> None:
+        """Return when nothing runs any more."""
+        while self._replies:
+            await asyncio.wait([asyncio.create_task(reply.wait()) for reply in self._replies])
+
     def stop(self) -> None:
         """Refuse new requests and cancel what runs; their clients are told. Returns at once."""
-        self._closing = True
+        self.drain()
         for reply in self._replies:
             reply.cancel()
 
@@ -243,16 +271,8 @@ class Gateway:
     async def _produce(self, exchange: Exchange, emit: Emit) -> None:
         """Produce one reply; whatever happens, its outcome is settled in a task of its own."""
         try:
-            await self._record_decision(exchange)
-            decision = exchange.record.decision
-            if decision.deny is not None:
-                raise PolicyDenied(decision.deny)
-            generation = await exchange.backend.generate(exchange.job())
-            exchange.generation = generation
-            while (chunk := await anext(generation, None)) is not None:
-                exchange.note(chunk)
-                await emit(chunk)
-            exchange.check_complete()
+            async with exchange.deadline():
+                await self._generate(exchange, emit)
         except asyncio.CancelledError:
             exchange.ending = FinishReason.CANCELLED
             raise
@@ -266,6 +286,18 @@ class Gateway:
             raise failed from error
         finally:
             await asyncio.shield(self._spawn(self._settle(exchange)))
+
+    async def _generate(self, exchange: Exchange, emit: Emit) -> None:
+        await self._record_decision(exchange)
+        decision = exchange.record.decision
+        if decision.deny is not None:
+            raise PolicyDenied(decision.deny)
+        generation = await exchange.backend.generate(exchange.job())
+        exchange.generation = generation
+        while (chunk := await anext(generation, None)) is not None:
+            exchange.note(chunk)
+            await emit(chunk)
+        exchange.check_complete()
 
     async def _record_decision(self, exchange: Exchange) -> None:
         # In a task of its own: when this one is cancelled, it must still be known what is stored.
@@ -295,6 +327,7 @@ class Gateway:
             return
         try:
             execution = await self._end(exchange)
+            self._spend(exchange.record.caller.id, execution.usage.total_tokens)
             outcome = exchange.outcome(execution)
             self._telemetry.observe(exchange.record, outcome)
             if recorded:

@@ -9,9 +9,16 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import InternalServerException
 
+from gateway.api.auth import found_grant
 from gateway.api.body import decode
 from gateway.api.errors import ClientGone
-from gateway.api.headers import of_receipt, request_id, requested_mode, visible
+from gateway.api.headers import (
+    of_receipt,
+    request_id,
+    requested_mode,
+    requested_timeout,
+    visible,
+)
 from gateway.api.lifetime import end_with
 from gateway.api.render import Event, Rendering, stream, whole
 from gateway.api.requests import Asked
@@ -60,7 +67,13 @@ async def answer(
 async def _start(
     request: Request[Any, Any, Any], gateway: Gateway, caller: Caller, asked: Asked
 ) -> Reply:
-    reply = await gateway.respond(asked.request, caller, request_id=request_id(request))
+    found_grant(request).require_model(asked.request.model)
+    reply = await gateway.respond(
+        asked.request,
+        caller,
+        request_id=request_id(request),
+        timeout_seconds=requested_timeout(request),
+    )
     # Before anybody else holds it: from here on the reply may be lost on its way to the client.
     end_with(request, reply.cancel)
     return reply

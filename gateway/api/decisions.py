@@ -9,11 +9,13 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
 from gateway.api.policy import read_as
 from gateway.archive import Archive
 from gateway.audit.record import DecisionRecord, Feedback, OutcomeRecord
-from gateway.types import DOMAINS, Caller
+from gateway.grants import Grant, Scope
+from gateway.types import DOMAINS
 
 
 class FeedbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,15 +45,15 @@ class FeedbackObject(msgspec.Struct, frozen=True, kw_only=True):
     feedback: Feedback
 
 
-@get("/decisions/{decision_id:str}")
+@get("/decisions/{decision_id:str}", opt=needs(Scope.DECISIONS_READ))
 async def get_decision(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
     decision_id: FromPath[str],
 ) -> Response[DecisionObject]:
-    """One decision: the caller's own, or any for an administrator."""
-    entry = await archive.get(decision_id, caller)
+    """One decision: the caller's own, or any for a key with the scope ``decisions:detail``."""
+    entry = await archive.get(decision_id, grant)
     body = DecisionObject(
         id=entry.decision.decision_id,
         decision=entry.decision,
@@ -61,16 +63,16 @@ async def get_decision(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@post("/decisions/{decision_id:str}/feedback", status_code=201)
+@post("/decisions/{decision_id:str}/feedback", status_code=201, opt=needs(Scope.EVIDENCE_WRITE))
 async def give_feedback(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
     decision_id: FromPath[str],
 ) -> Response[FeedbackObject]:
     """Say what the request was about; durable when this returns."""
     body = await read_as(request, FeedbackBody)
-    record = await archive.comment(decision_id, caller, body.domains, body.note)
+    record = await archive.comment(decision_id, grant, body.domains, body.note)
     return Response(
         FeedbackObject(feedback=record),
         status_code=201,

@@ -5,7 +5,9 @@ from typing import Any
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
+from gateway.grants import Scope
 from gateway.service import Gateway
 
 
@@ -34,7 +36,7 @@ async def readyz(
     )
 
 
-@get("/metrics", media_type="text/plain")
+@get("/metrics", media_type="text/plain", opt=needs(Scope.METRICS))
 async def metrics(gateway: NamedDependency[Gateway]) -> Response[bytes]:
     """The metrics, in the Prometheus text format."""
     return Response(

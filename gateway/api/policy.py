@@ -9,22 +9,21 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request, Response, get, post, put
 from litestar.di import NamedDependency
-from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
-from gateway.api.auth import found_caller
+from gateway.api.auth import needs
 from gateway.api.body import decode, invalid
-from gateway.api.headers import Connection, request_id
+from gateway.api.headers import request_id
 from gateway.assurance import Guarantee
 from gateway.audit.record import PolicyChange
 from gateway.errors import (
     ConfigError,
     InvalidRequest,
-    PermissionDenied,
     PreconditionRequired,
     Problem,
     cut,
 )
+from gateway.grants import Scope
 from gateway.keeper import PolicyKeeper
 from gateway.routing.policy import Policy
 from gateway.service import Gateway
@@ -33,6 +32,7 @@ from gateway.types import Caller
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
+_ADMIN = needs(Scope.POLICY_WRITE)
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -114,20 +114,7 @@ class RollbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
 
 
-def refuse_all_but_admins(caller: Caller) -> None:
-    """Raises PermissionDenied."""
-    if not caller.admin:
-        raise PermissionDenied(
-            "This needs an administrator's API key; give a key `admin: true` under auth.keys."
-        )
-
-
-async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
-    """Lets in callers whose key is an administrator's; runs after the API key's guard."""
-    refuse_all_but_admins(found_caller(connection))
-
-
-@get("/policy", guards=[require_admin])
+@get("/policy", opt=_ADMIN)
 async def get_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -137,7 +124,7 @@ async def get_policy(
     return _policy(request, keeper, gateway, keeper.active.current)
 
 
-@get("/policy/versions", guards=[require_admin])
+@get("/policy/versions", opt=_ADMIN)
 async def list_versions(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[VersionList]:
@@ -147,7 +134,7 @@ async def list_versions(
     return _answer(request, VersionList(data=[_version(change, active) for change in changes]))
 
 
-@get("/policy/versions/{policy_hash:str}", guards=[require_admin])
+@get("/policy/versions/{policy_hash:str}", opt=_ADMIN)
 async def get_version(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -159,7 +146,7 @@ async def get_version(
     return _answer(request, msgspec.structs.replace(found, files=dict(change.files)))
 
 
-@post("/policy/validate", guards=[require_admin], status_code=200)
+@post("/policy/validate", opt=_ADMIN, status_code=200)
 async def validate_policy(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[Validation]:
@@ -173,7 +160,7 @@ async def validate_policy(
     return _answer(request, Validation(valid=True, hash=policy.hash))
 
 
-@put("/policy", guards=[require_admin])
+@put("/policy", opt=_ADMIN)
 async def apply_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -188,7 +175,7 @@ async def apply_policy(
     return _policy(request, keeper, gateway, policy)
 
 
-@post("/policy/rollback", guards=[require_admin], status_code=200)
+@post("/policy/rollback", opt=_ADMIN, status_code=200)
 async def rollback_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],

@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "classify": "gateway.cli.classify:classify",
     "policy": "gateway.cli.policy:policy",
     "decisions": "gateway.cli.decisions:decisions",
+    "keys": "gateway.cli.keys:keys",
     "classifier": "gateway.cli.classifier:classifier",
     "models": "gateway.cli.models:models",
 }
