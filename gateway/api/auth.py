@@ -36,7 +36,7 @@ def require_key(provide_directory: Callable[[], Awaitable[Directory]], limiter: 
 
     async def guard(connection: Connection, handler: BaseRouteHandler) -> None:
         directory = await provide_directory()
-        grant = await directory.find(connection.headers.get("authorization", ""))
+        grant = await directory.find(_credential(connection))
         connection.state[_STATE] = grant
         scopes = handler.opt.get(_SCOPE)
         for scope in (Scope.INFERENCE,) if scopes is None else scopes:
@@ -63,6 +63,13 @@ def found_grant(connection: Connection) -> Grant:
     if not isinstance(grant, Grant):
         raise TypeError("the route has no API key guard")
     return grant
+
+
+def _credential(connection: Connection) -> str:
+    """The ``Authorization`` header; some clients send the key alone, as ``x-api-key``."""
+    given = connection.headers.get("authorization")
+    alone = connection.headers.get("x-api-key")
+    return f"Bearer {alone}" if given is None and alone is not None else given or ""
 
 
 def _admit(connection: Connection, grant: Grant, limiter: Limiter) -> None:

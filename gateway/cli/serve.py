@@ -57,9 +57,9 @@ def serve(
         log_level=log_level,
         allow_anonymous=allow_anonymous,
     )
-    refuse_strangers(config)
     # Before anything slow, so that a taken port is known at once.
     with bind(config.server) as listener:
+        refuse_strangers(config, listener.getsockname()[0])
         settle_waiting(config)
         fetch_models(config)
         try:
@@ -68,9 +68,14 @@ def serve(
             raise _only(group) from None
 
 
-def refuse_strangers(config: GatewayConfig) -> None:
-    """Raise ConfigError where everybody in reach of the network could ask without a key."""
-    if not config.auth.is_open or config.auth.allow_anonymous or _is_loopback(config.server.host):
+def refuse_strangers(config: GatewayConfig, address: str) -> None:
+    """Raise ConfigError where everybody in reach of the network could ask without a key.
+
+    ``address`` is what the host's name came to.
+    """
+    if not config.auth.is_open or config.auth.allow_anonymous:
+        return
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return
     hint = (
         "give keys (auth.keys, auth.store with `draftgate keys create`, or auth.oidc), listen on "
@@ -78,13 +83,6 @@ def refuse_strangers(config: GatewayConfig) -> None:
     )
     message = "no API keys are configured, so the gateway listens on this machine alone"
     raise ConfigError([Problem(message, path=f"server.host {config.server.host}", hint=hint)])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @contextmanager
@@ -162,10 +160,10 @@ def _announce(gateway: Gateway, config: GatewayConfig, listener: socket.socket) 
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Draftgate listens on http://{shown}:{port}")
-    if config.auth.is_open:
-        click.echo("No API keys are configured: whoever reaches this address may ask.")
     status = gateway.status()
     click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
+    if config.auth.is_open:
+        click.echo("No API keys are configured: whoever reaches this address may ask.")
     for name, backend in status.backends.items():
         if backend.detail:
             click.echo(f"Backend {name}: {backend.detail}")

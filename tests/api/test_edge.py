@@ -47,7 +47,10 @@ def test_no_page_of_another_origin_may_ask_unless_it_is_configured(
     server: Any, start: Callable[..., Any]
 ) -> None:
     live = start(server=ServerConfig(cors_origins=(ORIGIN,)))
-    asks = {"access-control-request-method": "POST", "access-control-request-headers": "x"}
+    asks = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
 
     def preflight(url: str, origin: str) -> httpx.Response:
         place = f"{url}/v1/chat/completions"

@@ -15,10 +15,13 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from gateway.access.building import build_directory
 from gateway.access.directory import Directory
 from gateway.access.oidc import OidcVerifier
+from gateway.config import AuthConfig, OidcConfig
 from gateway.errors import AuthenticationFailed, Unavailable
 from gateway.grants import Scope
+from gateway.log import build_log
 
 AUDIENCE = "draftgate"
 
@@ -210,6 +213,25 @@ def test_a_provider_that_is_away_is_503_and_comes_back(
 
     provider.is_down = False
     assert verifier.verify(provider.token()).caller.id == "oidc:ann"
+
+
+async def test_the_configuration_names_the_provider_and_its_claims(provider: Provider) -> None:
+    section = OidcConfig(
+        issuer=provider.issuer,
+        audience=AUDIENCE,
+        jwks_url=f"{provider.issuer}/keys",
+        caller_claim="email",
+        team_claim="dept",
+        scope_claim="roles",
+        scope_prefix="dg/",
+    )
+    directory = build_directory(AuthConfig(oidc=section), b"", build_log())
+    token = provider.token(email="ann@example.com", dept="red", roles=["dg/metrics", "inference"])
+
+    found = await directory.find(f"Bearer {token}")
+
+    assert (found.caller.id, found.caller.team) == ("oidc:ann@example.com", "red")
+    assert found.scopes == {Scope.METRICS}
 
 
 async def test_the_directory_takes_tokens_beside_keys(
