@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+@contextmanager
+def serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address; killed at the end, whatever happens."""
     process = subprocess.Popen(
         [*COMMAND, "serve", "--config", str(config)],
         stdout=subprocess.PIPE,
@@ -53,13 +55,22 @@ def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         text=True,
     )
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("Draftgate listens on http://127.0.0.1:"), line
-    assert process.stdout.readline().startswith("Policy mine, hash ")
-    yield process, line.split()[-1]
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("Draftgate listens on http://127.0.0.1:"), line
+        assert process.stdout.readline().startswith("Policy mine, hash ")
+        assert "No API keys" in process.stdout.readline()
+        yield process, line.split()[-1]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with serving(config) as running:
+        yield running
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -182,15 +193,12 @@ def test_while_it_drains_it_is_not_ready_and_sends_new_requests_away(
     config: Path, drain: str
 ) -> None:
     config.write_text(config.read_text().replace("shutdown_seconds: 1", f"drain_seconds: {drain}"))
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--config", str(config)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    url = process.stdout.readline().split()[-1]
-    body = {"model": "scripted", "prompt": "a", "max_tokens": 16, "stream": True}
+    with serving(config) as (process, url):
+        check_drain(process, url)
+
+
+def check_drain(process: subprocess.Popen[str], url: str) -> None:
+    body = {"model": "scripted", "prompt": "a", "max_tokens": 60, "stream": True}
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as response:
         lines = response.iter_lines()
         next(lines)
@@ -200,7 +208,9 @@ def test_while_it_drains_it_is_not_ready_and_sends_new_requests_away(
         refused = httpx.post(f"{url}/v1/completions", json=body)
         alive = httpx.get(f"{url}/healthz")
         rest = list(lines)
-    output = process.communicate(timeout=20)[0]
+    process.wait(20)
+    assert process.stdout is not None
+    output = process.stdout.read()
 
     assert ready.json()["status"] == "not_ready"
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
