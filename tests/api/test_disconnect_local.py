@@ -45,7 +45,7 @@ def slow(
     }
     config = make_config()
     backends = {"demo": BackendConfig("local", options)}
-    with LiveServer(msgspec.structs.replace(config, backends=backends)) as live:
+    with LiveServer(msgspec.structs.replace(config, backends=backends), seconds=60) as live:
         yield live
 
 
