@@ -11,6 +11,7 @@ import os
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -106,13 +107,12 @@ class Client:
 
 async def one_by_one(server: Server, key: str, count: int, *, warm_up: int = 50) -> Latency:
     """``count`` requests, one after another."""
-    client = Client(server, key)
     times = []
-    for _ in range(warm_up + count):
-        began = time.perf_counter()
-        _check(await client.ask())
-        times.append(time.perf_counter() - began)
-    client.close()
+    with closing(Client(server, key)) as client:
+        for _ in range(warm_up + count):
+            began = time.perf_counter()
+            _check(await client.ask())
+            times.append(time.perf_counter() - began)
     kept = sorted(times[warm_up:])
     return Latency(count, statistics.median(kept), _percentile(kept, 0.99), kept[-1])
 
@@ -124,11 +124,10 @@ async def at_once(server: Server, key: str, clients: int, seconds: float) -> Rat
 
     async def run() -> None:
         nonlocal count
-        client = Client(server, key)
-        while time.perf_counter() < end:
-            _check(await client.ask())
-            count += 1
-        client.close()
+        with closing(Client(server, key)) as client:
+            while time.perf_counter() < end:
+                _check(await client.ask())
+                count += 1
 
     before, began = cpu_seconds(server.process), time.perf_counter()
     await asyncio.gather(*(run() for _ in range(clients)))
@@ -144,21 +143,21 @@ async def streams(server: Server, key: str, count: int, seconds: float) -> Strea
 
     async def run() -> None:
         nonlocal answers, failed
-        client = Client(server, key)
-        while time.perf_counter() < end:
-            try:
-                failed += await client.ask(stream=True) != 200
-                answers += 1
-            except (OSError, ValueError, asyncio.IncompleteReadError):
-                failed += 1
-                client.close()
-        client.close()
+        with closing(Client(server, key)) as client:
+            while time.perf_counter() < end:
+                try:
+                    failed += await client.ask(stream=True) != 200
+                    answers += 1
+                except (OSError, ValueError, asyncio.IncompleteReadError):
+                    failed += 1
+                    client.close()
 
     before = memory_mb(server.process)
     lags: list[float] = []
     watching = asyncio.create_task(_watch(server, lags))
     await asyncio.gather(*(run() for _ in range(count)))
     watching.cancel()
+    await asyncio.wait([watching])
     lags.sort()
     return Streams(
         count,
@@ -173,12 +172,12 @@ async def streams(server: Server, key: str, count: int, seconds: float) -> Strea
 
 
 async def _watch(server: Server, lags: list[float]) -> None:
-    client = Client(server, "")
-    while True:
-        began = time.perf_counter()
-        await client.get("/healthz")
-        lags.append(time.perf_counter() - began)
-        await asyncio.sleep(LAG_SECONDS)
+    with closing(Client(server, "")) as client:
+        while True:
+            began = time.perf_counter()
+            await client.get("/healthz")
+            lags.append(time.perf_counter() - began)
+            await asyncio.sleep(LAG_SECONDS)
 
 
 def cpu_seconds(process: int) -> float:

@@ -101,8 +101,10 @@ def test_so_many_requests_at_a_time(start: Callable[..., Any]) -> None:
 
     client.close()
     await_load(live, 0)
+    deadline = time.monotonic() + 5
+    while live.post(ASK).status_code == 429:  # the backend is free a little before the request ends
+        assert time.monotonic() < deadline
 
-    assert live.post(ASK).status_code == 200
     assert live.post(b"{").status_code == 400
     assert live.post(ASK).status_code == 200
 

@@ -215,7 +215,7 @@ async def test_a_thousand_reloads_under_load_show_no_request_a_mix(
     config = make_config(policy=texts["even"], policy_watch_seconds=0)
     request = ChatRequest(model="scripted", messages=(Message("user", "write a function"),))
     seen: list[tuple[str, str, str]] = []
-    async with running(config) as (gateway, keeper, _):
+    async with running(config) as (gateway, keeper, *_):
         done = asyncio.Event()
 
         async def ask() -> None:

@@ -18,8 +18,7 @@ def measured(server: Any) -> Server:
     return Server(server.url, os.getpid())
 
 
-async def test_each_request_is_answered_whole(measured: Server, server: Any) -> None:
-    before = len(server.entries())
+async def test_each_request_is_answered_whole(measured: Server) -> None:
     latency = await clients.one_by_one(measured, "", 5, warm_up=1)
     rate = await clients.at_once(measured, "", 2, 0.2)
     streams = await clients.streams(measured, "", 3, 0.2)
@@ -29,7 +28,6 @@ async def test_each_request_is_answered_whole(measured: Server, server: Any) -> 
     assert rate.requests >= 2
     assert (streams.failed, streams.streams) == (0, 3)
     assert streams.answers >= 3
-    assert len(server.entries()) > before
 
     found = {
         "gateway": {"latency": asdict(latency), "rate": asdict(rate), "streams": asdict(streams)}
