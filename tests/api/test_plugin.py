@@ -207,7 +207,7 @@ async def test_what_ran_bears_the_name_that_the_backend_has_in_the_configuration
     make_config: Make,
 ) -> None:
     config = make_config()
-    async with running(config) as (gateway, _, _):
+    async with running(config) as (gateway, *_):
         request = ChatRequest("scripted", (Message("user", "hello"),))
         reply = await gateway.respond(request, Caller())
         assert [chunk async for chunk in reply]
