@@ -7,28 +7,27 @@ asks which mode a row has; a standard row just has no draft. Knows nothing of po
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from decoders.constraints import MinTokens
 from decoders.cost import Cost, EverythingPays
 from decoders.drafter import Drafter, Share
 from decoders.evidence import Evidence
+from decoders.intake import check_prompt, make_ticket
+from decoders.line import Line
 from decoders.logprobs import token_logprobs
 from decoders.margin import margins
 from decoders.meter import Meter, NoMeter
 from decoders.models.base import LanguageModel, Row, Tokenizer
-from decoders.noise import noise_for
-from decoders.params import FinishReason, ParameterError
+from decoders.params import FinishReason
 from decoders.probe import PrefillProbe
-from decoders.queue import Queue
 from decoders.readings import NoReadings, PromptReadings, Readings
-from decoders.request import EngineStopped, PromptTooLong, Request, Ticket
+from decoders.request import EngineStopped, Request, Ticket
+from decoders.rescue import parts_of
 from decoders.sequence import Piece, TokenSequence
 from decoders.slots import SlotTable
 from decoders.verification import Verified, verify_rows
@@ -45,6 +44,7 @@ class Engine:
         tokenizer: Tokenizer,
         *,
         max_queue: int = 64,
+        max_queue_per_scope: int | None = None,
         prefill_chunk_tokens: int = 256,
         cost: Cost | None = None,
         probe: PrefillProbe | None = None,
@@ -65,29 +65,36 @@ class Engine:
             NoReadings(model) if probe is None else PromptReadings(probe, model)
         )
         self._probed = probe is not None
-        self._slots = SlotTable(model.num_slots, self._readings.copier)
+        self._slots = self._empty_slots()
         self._drafter = Drafter(model.vocab_size, cost or EverythingPays())
         self._meter = meter or NoMeter()
         self._prefill_chunk_tokens = prefill_chunk_tokens
-        self._waiting = Queue(max_queue)
+        self._waiting = Line(max_queue, max_queue_per_scope)
+        self._pushed_out: list[Ticket] = []
         self._running: list[Ticket] = []
         self._changed = threading.Condition()
         self._stopping = False
+        self._failed = False
+        self._died: Callable[[BaseException], None] | None = None
         self._thread: threading.Thread | None = None
         self._next_number = 0
 
     # -- callers' side: any thread -----------------------------------------------------------------
 
     def submit(self, requests: Sequence[Request]) -> list[Ticket]:
-        """Queue all of ``requests`` or none.
+        """Queue all of ``requests``, all of one scope, or none.
 
         Raises QueueFull, EngineStopped, or ParameterError for a prompt that is empty or too long.
         """
-        tickets = [self._ticket(request) for request in requests]
+        tickets = [
+            make_ticket(request, self.model, self.tokenizer, probed=self._probed)
+            for request in requests
+        ]
         with self._changed:
-            if self._stopping:
-                raise EngineStopped("the engine is stopped")
-            self._waiting.put(tickets, self._slots.num_free + len(self._patient()))
+            if self._stopping or self._failed:
+                raise EngineStopped("the engine is stopped" if self._stopping else "it has failed")
+            num_free = self._slots.num_free + len(self._patient())
+            self._pushed_out += self._waiting.add(tickets, num_free)
             for ticket in tickets:
                 ticket.number = self._next_number
                 self._next_number += 1
@@ -96,13 +103,7 @@ class Engine:
 
     def check(self, prompt_ids: Sequence[int]) -> None:
         """Raise ParameterError when no request can have this prompt: PromptTooLong, empty, bad ids."""
-        num_tokens, max_length = len(prompt_ids), self.model.max_length
-        if num_tokens == 0:
-            raise ParameterError("prompt", "is empty")
-        if num_tokens >= max_length:
-            raise PromptTooLong(num_tokens, max_length)
-        if any(not 0 <= token_id < self.model.vocab_size for token_id in prompt_ids):
-            raise ParameterError("prompt", f"has a token id outside 0..{self.model.vocab_size - 1}")
+        check_prompt(prompt_ids, self.model)
 
     def generate(self, request: Request) -> TokenSequence:
         """Decode one request to its end and return its sequence. Raises RuntimeError when it fails."""
@@ -130,10 +131,27 @@ class Engine:
         """Requests that wait for a slot, without the patient ones."""
         return len(self._waiting)
 
-    def start(self) -> None:
-        """Run the loop in a thread of its own until `stop`."""
+    def start(self, died: Callable[[BaseException], None] | None = None) -> None:
+        """Run the loop in a thread of its own until `stop`.
+
+        ``died`` is called by that thread when it ends by a fault; then `revive` can start another.
+        """
+        self._died = died
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
+
+    def revive(self) -> None:
+        """Start again after a fault, with empty slots. Raises what resetting the model raises."""
+        if self._thread is not None:
+            self._thread.join()
+        for slot in range(self.model.num_slots):
+            self.model.reset(slot)
+        with self._changed:
+            if self._stopping or not self._failed:
+                return
+            self._slots = self._empty_slots()
+            self._failed = False
+        self.start(self._died)
 
     def stop(self) -> None:
         """Cancel everything and end the thread. Idempotent."""
@@ -155,14 +173,33 @@ class Engine:
         self._admit()
         if not self._running:
             return False
-        shares: list[Share] = []
         try:
             shares = self._propose()
+        except Exception as error:  # noqa: BLE001 - whatever broke, no caller may wait for ever
+            self._fail(list(self._running), error)
+            return True
+        self._decode(shares)
+        return True
+
+    def _decode(self, shares: Sequence[Share]) -> None:
+        """Forward and commit; where that fails, the parts by themselves, so that it is one row's."""
+        if not shares:
+            return
+        try:
             logits = self._forward(shares)
+        except Exception as error:  # noqa: BLE001 - kept: it is some row's
+            parts = parts_of(shares, error)
+            if not parts:
+                self._fail([share.ticket for share in shares], error)
+            elif isinstance(error, torch.OutOfMemoryError):
+                torch.cuda.empty_cache()
+            for part in parts:
+                self._decode(part)
+            return
+        try:
             self._commit(shares, logits)
         except Exception as error:  # noqa: BLE001 - whatever broke, no caller may wait for ever
-            self._fail([share.ticket for share in shares] or list(self._running), error)
-        return True
+            self._fail([share.ticket for share in shares], error)
 
     def _run(self) -> None:
         while True:
@@ -173,18 +210,39 @@ class Engine:
                     return
             try:
                 self.step()
-            except BaseException as error:
-                # Nothing is known to get here; but then nobody must wait for a thread that is gone.
-                self._stopping = True
-                self._fail([*self._waiting, *self._running], error)
-                raise
+            except BaseException as error:  # noqa: BLE001 - told to whoever can start another
+                self._abandon(error)
+                return
+
+    def _abandon(self, error: BaseException) -> None:
+        """Let go of everybody, and of the model, which may be what broke."""
+        _log.critical("the engine's thread ends by a fault", exc_info=error)
+        with self._changed:
+            self._failed = True
+            everybody = [*self._waiting.clear(), *self._pushed_out, *self._running]
+            self._pushed_out, self._running = [], []
+        for ticket in everybody:
+            self._drafter.forget(ticket)
+            if not ticket.done.is_set():
+                ticket.error = f"{type(error).__name__}: {error}"
+                ticket.sequence.finish_reason = FinishReason.ERROR
+                ticket.close(FinishReason.ERROR, Piece(finish_reason=FinishReason.ERROR))
+        if self._died is not None:
+            self._died(error)
 
     def _drop_cancelled(self) -> None:
         with self._changed:
-            waiting = self._waiting.take_cancelled()
+            waiting = [ticket for ticket in self._waiting if ticket.cancelled]
+            for ticket in waiting:
+                self._waiting.remove(ticket)
+            pushed_out, self._pushed_out = self._pushed_out, []
         running = [ticket for ticket in self._running if ticket.cancelled]
         for ticket in waiting + running:
             self._finish(ticket, FinishReason.CANCELLED)
+        for ticket in pushed_out:
+            ticket.pushed_out = True
+            ticket.error = "QueueFull: the place in the queue went to another caller"
+            self._finish(ticket, FinishReason.ERROR)
 
     def _admit(self) -> None:
         self._make_way()
@@ -215,7 +273,7 @@ class Engine:
         for ticket in self._running:
             if not self._slots.ready(ticket):
                 continue
-            pending = _pending(ticket)
+            pending = ticket.num_pending
             count = 1 if pending == 1 else min(pending, budget, ticket.most_tokens)
             if count == 0:
                 continue
@@ -277,10 +335,7 @@ class Engine:
     def _score(self, share: Share, logits: Tensor) -> bool:
         """Take the scores of a prompt from ``logits`` [num_scored, vocab]; whether the row emits."""
         ticket = share.ticket
-        if len(logits):
-            if bool(torch.isnan(logits).any()):
-                raise ArithmeticError("the model's logits are not numbers")
-            ticket.score(logits)
+        ticket.score(logits)
         if not share.decodes:
             return False
         if ticket.sequence.num_remaining_tokens > 0:
@@ -312,21 +367,12 @@ class Engine:
             ticket.counts.add(verdict.token_ids[:emitted])
         ticket.stats.distortion += sum(verdict.discrepancies[:emitted])
         ticket.add_measured(verified.measured[:emitted])
-        self._count(ticket, position)
+        ticket.count_step(position)
         accepted = min(verdict.num_accepted, emitted)
         self._drafter.settle(share, position, accepted, verified.scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
         ticket.close(piece.finish_reason, piece)
-
-    def _count(self, ticket: Ticket, position: int) -> None:
-        now = time.perf_counter()
-        stats = ticket.stats
-        stats.num_steps += 1
-        if position == 0:
-            ticket.first_token_at = now
-            stats.prefill_seconds = now - ticket.admitted_at
-        stats.decode_seconds = now - ticket.first_token_at
 
     def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
         _log.error("decoding failed for %d rows", len(tickets), exc_info=error)
@@ -351,30 +397,5 @@ class Engine:
             ticket.stats.evidence = Evidence.of(ticket.read_measured())
         self._drafter.forget(ticket)
 
-    def _ticket(self, request: Request) -> Ticket:
-        self.check(request.prompt_ids)
-        if request.on_prefill is not None and not self._probed:
-            raise ValueError("`on_prefill` would never be called: the engine has no probe")
-        sequence = TokenSequence(
-            request.prompt_ids,
-            request.params,
-            decode=self.tokenizer.decode,
-            eos_ids=self.tokenizer.eos_ids,
-            max_length=self.model.max_length,
-        )
-        seed = request.params.seed if request.params.seed is not None else secrets.randbits(63)
-        ticket = Ticket(request, sequence, request.noise or noise_for(request.params, seed), -1)
-        constraint = ticket.constraint
-        if constraint is not None and (request.params.min_tokens or request.params.ignore_eos):
-            name = "min_tokens" if request.params.min_tokens else "ignore_eos"
-            raise ParameterError(name, "cannot go with a constraint, which says where to end")
-        if request.params.min_tokens:
-            ticket.constraint = MinTokens(
-                request.params.min_tokens, sequence.end_ids, self.model.vocab_size
-            )
-        return ticket
-
-
-def _pending(ticket: Ticket) -> int:
-    """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
-    return len(ticket.sequence.token_ids) - ticket.num_cached
+    def _empty_slots(self) -> SlotTable:
+        return SlotTable(self.model.num_slots, self._readings.copier)

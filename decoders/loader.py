@@ -26,6 +26,7 @@ from decoders.models.adapt import adapt, cut
 from decoders.models.base import LanguageModel, ModelError, OwnArithmetic
 from decoders.models.kernels import KERNELS, KernelTable, choice_matters, measure_kernels
 from decoders.models.linear import Kernel, Linear
+from decoders.models.safety import refuse_code
 from decoders.models.tokenizer import HFTokenizer
 from decoders.models.weights import weights_hash
 
@@ -129,6 +130,7 @@ def fetch(spec: str, *, cache_dir: Path | None = None, progress: Progress | None
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{spec} is not a model folder: it has no config.json")
+        refuse_code(path)
         return str(path)
     if path.exists() or spec.startswith((".", "/", "~")) or spec.count("/") != 1:
         raise ModelError(
@@ -143,8 +145,10 @@ def _read(
 ) -> tuple[PreTrainedModel, transformers.PreTrainedTokenizerBase]:
     transformers.utils.logging.disable_progress_bar()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
         if num_layers is not None:
             cut(model, num_layers)
     except ModelError:

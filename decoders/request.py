@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from decoders.acceptance import History
@@ -107,6 +108,8 @@ class Ticket:
         """Whether the row was refused its drafts by who heard that."""
         self.constraint = request.constraint
         self.error: str | None = None
+        self.pushed_out = False
+        """Whether its place in the queue went to somebody else."""
         self.done = threading.Event()
         self.slot = -1
         self.num_cached = 0
@@ -163,13 +166,32 @@ class Ticket:
         return _MAX_SCORED_TOKENS if self.scores_prompt else self.sequence.num_prompt_tokens
 
     def score(self, logits: Tensor) -> None:
-        """Note what the next tokens of the prompt have under their rows of ``logits`` [n, vocab]."""
+        """Note what the next tokens of the prompt have under their rows of ``logits`` [n, vocab].
+
+        Raises ArithmeticError where those are no numbers.
+        """
         num_top = self.request.params.prompt_logprobs
         if num_top is None or not len(logits):
             return
+        if bool(torch.isnan(logits).any()):
+            raise ArithmeticError("the model's logits are not numbers")
         first = 1 + len(self.prompt_logprobs)
         token_ids = self.sequence.token_ids[first : first + len(logits)]
         self.prompt_logprobs += token_logprobs(logits, token_ids, num_top)
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens of the sequence that are not in the cache: 1 once the prompt is in."""
+        return len(self.sequence.token_ids) - self.num_cached
+
+    def count_step(self, position: int) -> None:
+        """Count a pass that emitted, its first token at output ``position``, and take its time."""
+        now = time.perf_counter()
+        self.stats.num_steps += 1
+        if position == 0:
+            self.first_token_at = now
+            self.stats.prefill_seconds = now - self.admitted_at
+        self.stats.decode_seconds = now - self.first_token_at
 
     def add_measured(self, columns: Tensor) -> None:
         """Add what was measured of emitted tokens, [n, columns]; it stays on the device."""

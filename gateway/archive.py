@@ -18,13 +18,15 @@ from gateway.audit.record import Access, Feedback
 from gateway.audit.statistics import Statistics
 from gateway.audit.vault import Locked, Vault, purpose
 from gateway.errors import InvalidRequest, NotFound, PermissionDenied, TextLocked, cut
-from gateway.types import DOMAINS, Caller
+from gateway.grants import Grant, Scope
+from gateway.types import DOMAINS
 
 MAX_NOTE_CHARACTERS = 4096
 
 
 class Archive:
-    """The log, read and commented on. Callers see their own requests, administrators all."""
+    """The log, read and commented on. Callers see their own requests; those with the
+    scope ``decisions:detail`` see all."""
 
     def __init__(
         self,
@@ -44,30 +46,31 @@ class Archive:
         self._vault = vault
         self._clock = clock
 
-    async def get(self, decision_id: str, caller: Caller) -> Entry:
+    async def get(self, decision_id: str, grant: Grant) -> Entry:
         """The entry with this id. Raises NotFound, also for another caller's."""
         entry = await self._reader.get(decision_id)
-        if entry is None or not (caller.admin or entry.decision.caller.id == caller.id):
+        may_see_all = Scope.DECISIONS_DETAIL in grant.scopes
+        if entry is None or not (may_see_all or entry.decision.caller.id == grant.caller.id):
             raise NotFound(f"The log has no decision {cut(decision_id)!r} of yours.", param="id")
         return entry
 
     async def list(
-        self, filters: Filters, caller: Caller, *, limit: int, cursor: str | None = None
+        self, filters: Filters, grant: Grant, *, limit: int, cursor: str | None = None
     ) -> Page:
         """One page of what the caller may see, newest first. Raises InvalidRequest."""
-        return await self._reader.list(visible(filters, caller), limit=limit, cursor=cursor)
+        return await self._reader.list(visible(filters, grant), limit=limit, cursor=cursor)
 
-    async def stats(self, filters: Filters, caller: Caller, by: Sequence[str]) -> Statistics:
+    async def stats(self, filters: Filters, grant: Grant, by: Sequence[str]) -> Statistics:
         """Counts of what the caller may see. Raises InvalidRequest."""
-        return await self._reader.stats(visible(filters, caller), by=by)
+        return await self._reader.stats(visible(filters, grant), by=by)
 
-    async def read(self, decision_id: str, caller: Caller) -> tuple[Entry, Mapping[str, str]]:
+    async def read(self, decision_id: str, grant: Grant) -> tuple[Entry, Mapping[str, str]]:
         """The entry, and its captured texts by kind; that they were read is on record before.
 
         Raises PermissionDenied for who is no administrator, NotFound, TextLocked, AuditUnavailable.
         """
-        self._only_administrators(caller, "see the text of requests")
-        entry = await self.get(decision_id, caller)
+        self._only_administrators(grant, "see the text of requests")
+        entry = await self.get(decision_id, grant)
         return entry, await open_texts(
             self._reader,
             self._addenda,
@@ -75,47 +78,50 @@ class Archive:
             Access(
                 decision_id=entry.decision.decision_id,
                 added_at=self._clock(),
-                by=caller.id,
+                by=grant.caller.id,
                 through="api",
             ),
         )
 
-    async def erase(self, decision_id: str, caller: Caller, reason: str) -> Erased:
+    async def erase(self, decision_id: str, grant: Grant, reason: str) -> Erased:
         """Erase the texts of one request. Raises like `read`, and InvalidRequest without a reason."""
-        self._only_administrators(caller, "erase the text of requests")
-        entry = await self.get(decision_id, caller)
+        self._only_administrators(grant, "erase the text of requests")
+        entry = await self.get(decision_id, grant)
         found = entry.decision.decision_id
         checked = erasure_reason(reason)
-        return await self._texts.erase(Wanted(by=caller.id, reason=checked, decision_id=found))
+        return await self._texts.erase(
+            Wanted(by=grant.caller.id, reason=checked, decision_id=found)
+        )
 
     @staticmethod
-    def _only_administrators(caller: Caller, what: str) -> None:
-        if not caller.admin:
+    def _only_administrators(grant: Grant, what: str) -> None:
+        if not grant.caller.admin:
             raise PermissionDenied(f"Only an administrator may {what}.")
 
     async def comment(
-        self, decision_id: str, caller: Caller, domains: Iterable[str], note: str = ""
+        self, decision_id: str, grant: Grant, domains: Iterable[str], note: str = ""
     ) -> Feedback:
         """Record that the request belongs to just these ``domains``.
 
         Raises NotFound like `get`, InvalidRequest for what `feedback` refuses, AuditUnavailable.
         """
-        entry = await self.get(decision_id, caller)
+        entry = await self.get(decision_id, grant)
         record = feedback(
-            entry.decision.decision_id, domains, note, by=caller.id, given_at=self._clock()
+            entry.decision.decision_id, domains, note, by=grant.caller.id, given_at=self._clock()
         )
         await self._log.append_feedback(record)
         return record
 
 
-def visible(filters: Filters, caller: Caller) -> Filters:
+def visible(filters: Filters, grant: Grant) -> Filters:
     """``filters`` within what the caller may see. Raises InvalidRequest for another's requests."""
-    if caller.admin:
+    if Scope.DECISIONS_DETAIL in grant.scopes:
         return filters
-    if filters.caller not in (None, caller.id):
-        message = f"Only an administrator may look for others; leave it out, or give {caller.id!r}."
+    own = grant.caller.id
+    if filters.caller not in (None, own):
+        message = f"Only an administrator may look for others; leave it out, or give {own!r}."
         raise InvalidRequest(message, param="caller")
-    return msgspec.structs.replace(filters, caller=caller.id)
+    return msgspec.structs.replace(filters, caller=own)
 
 
 async def open_texts(

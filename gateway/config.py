@@ -15,14 +15,19 @@ import msgspec
 
 from gateway import documents
 from gateway.errors import ConfigError, Problem
+from gateway.surface import AuthConfig, KeyConfig, Name, OidcConfig, store_path
+
+__all__ = ["AuthConfig", "GatewayConfig", "KeyConfig", "OidcConfig", "load"]
 
 CONFIG_VARIABLE = "DRAFTGATE_CONFIG"
 SIGNING_VARIABLE = "DRAFTGATE_AUDIT_KEY"
 TEXT_VARIABLE = "DRAFTGATE_TEXT_KEY"
 WEBHOOK_VARIABLE = "DRAFTGATE_WEBHOOK_KEY"
+KEY_VARIABLE = "DRAFTGATE_KEY_SECRET"
 
 _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+_YES = ("1", "true", "yes")
+
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
@@ -40,6 +45,19 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a stream waits for its first token before its headers are sent without it."""
     heartbeat_seconds: Seconds = 15.0
     """After so long without an event, a stream sends a comment."""
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    """How long at least to refuse in words after it, before no connection is taken any more."""
+    request_seconds: Seconds | None = None
+    """How long a request may take; one may ask for less."""
+    body_seconds: Seconds = 60.0
+    """How long the body of a request may take to arrive."""
+    head_seconds: Seconds = 20.0
+    """How long the head of a request may."""
+    stall_seconds: Seconds = 120.0
+    """How long a client may take none of its answer."""
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    cors_origins: tuple[Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+$")], ...] = ()
+    """Origins of web pages whose scripts may ask."""
 
 
 class BackendConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,28 +124,6 @@ class AuditConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _refuse_repeated([key.id for key in self.keys])
-
-
-class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One API key, known by its SHA-256 alone."""
-
-    id: Name
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{64}$")]
-    """The hex digest of the key: ``printf %s KEY | sha256sum``."""
-    team: str | None = None
-    admin: bool = False
-
-
-class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may ask. Without a key, everybody is the anonymous caller."""
-
-    keys: tuple[KeyConfig, ...] = ()
-
-    def __post_init__(self) -> None:
-        for field in ("id", "sha256"):
-            values = [getattr(key, field).lower() for key in self.keys]
-            if repeated := sorted({value for value in values if values.count(value) > 1}):
-                raise ValueError(f"two keys have the same {field} {repeated[0]!r}")
 
 
 class ClassificationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,6 +221,9 @@ def load(path: Path | None = None) -> GatewayConfig:
             anchor = path.parent / config.audit.anchor.expanduser()
             audit = msgspec.structs.replace(config.audit, anchor=anchor)
             config = msgspec.structs.replace(config, audit=audit)
+        if (store := config.auth.store) is not None:
+            auth = msgspec.structs.replace(config.auth, store=store_path(store, path.parent))
+            config = msgspec.structs.replace(config, auth=auth)
         if (contract := config.classification.contract) is not None:
             section = ClassificationConfig(path.parent / contract.expanduser())
             config = msgspec.structs.replace(config, classification=section)
@@ -237,6 +236,7 @@ def load(path: Path | None = None) -> GatewayConfig:
             port=_port(),
             database_url=os.environ.get("DRAFTGATE_DATABASE_URL") or None,
             cache=_path("DRAFTGATE_CACHE"),
+            allow_anonymous=os.environ.get("DRAFTGATE_ALLOW_ANONYMOUS", "").lower() in _YES,
         )
     )
 
@@ -261,6 +261,7 @@ def override(
     database_url: str | None = None,
     cache: Path | None = None,
     log_level: str | None = None,
+    allow_anonymous: bool = False,
 ) -> GatewayConfig:
     """``config`` with what is not None replaced; ``model`` goes to the first local backend."""
     replace = msgspec.structs.replace
@@ -268,6 +269,8 @@ def override(
     backends = config.backends
     if model is not None:
         backends = _with_model(backends, model)
+    if allow_anonymous:
+        config = replace(config, auth=replace(config.auth, allow_anonymous=True))
     return replace(
         config,
         server=replace(
@@ -341,6 +344,11 @@ def otlp_headers(otlp: OtlpConfig) -> dict[str, str]:
 def webhook_secret() -> bytes | None:
     """The key that signs what is sent to the webhook, if there is one."""
     return os.environ.get(WEBHOOK_VARIABLE, "").encode() or None
+
+
+def key_secret() -> bytes:
+    """What the digests of stored API keys are keyed with; empty where the environment has none."""
+    return os.environ.get(KEY_VARIABLE, "").encode()
 
 
 def default_policy_path() -> Path:

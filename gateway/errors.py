@@ -11,17 +11,23 @@ GatewayError
 ├── NotFound (404)
 ├── Conflict (409)
 ├── PreconditionFailed (412)
+├── SlowRequest (408)
 ├── RequestTooLarge (413)
+├── UnsupportedEncoding (415)
 ├── PreconditionRequired (428)
 ├── QueueFull (429)
+├── RateLimited (429)
 ├── BackendFailed (500)
-└── Unavailable (503)
-    └── AuditUnavailable
+├── Unavailable (503)
+│   ├── AuditUnavailable
+│   └── QueueTimeout
+└── DeadlineExceeded (504)
 ConfigError             configuration or policy that is wrong; never sent to a client
 """
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -161,6 +167,33 @@ class RequestTooLarge(GatewayError):
     code = "request_too_large"
 
 
+class SlowRequest(GatewayError):
+    """The body did not arrive in time."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_body_timeout"
+
+
+class UnsupportedEncoding(GatewayError):
+    """The body is compressed: a few bytes of it could stand for gigabytes."""
+
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_content_encoding"
+
+
+class RateLimited(GatewayError):
+    """The caller has used up its quota."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, retry_seconds: float) -> None:
+        super().__init__(message, retry_after=max(1, math.ceil(retry_seconds)))
+
+
 class QueueFull(GatewayError):
     """The engine's bounded queue is full."""
 
@@ -201,6 +234,20 @@ class AuditUnavailable(Unavailable):
     """The decision could not be recorded, so nothing was generated."""
 
     code = "audit_unavailable"
+
+
+class QueueTimeout(Unavailable):
+    """The request waited too long for its turn."""
+
+    code = "queue_timeout"
+
+
+class DeadlineExceeded(GatewayError):
+    """The request took longer than it may, by its own wish or the configuration's."""
+
+    status = 504
+    type = "server_error"
+    code = "request_timeout"
 
 
 class Problem:

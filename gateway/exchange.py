@@ -10,7 +10,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -18,7 +19,7 @@ from gateway.audit.attestation import attest
 from gateway.audit.digests import Digests
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation, Traced
-from gateway.errors import BackendFailed, GatewayError
+from gateway.errors import BackendFailed, DeadlineExceeded, GatewayError
 from gateway.execution import Execution
 from gateway.opinion import Review
 from gateway.reply import Receipt
@@ -69,6 +70,8 @@ class Exchange:
         self.error: str | None = None
         self.classify_seconds = self.decide_seconds = self.record_seconds = 0.0
         self.first_token_seconds: float | None = None
+        self.seconds: float | None = None
+        """How long it may take, from its arrival; None: as long as it wants to."""
         self.keeps_text = False
         """Whether to remember what each choice says."""
         self._texts: dict[int, list[str]] = {}
@@ -131,6 +134,20 @@ class Exchange:
             backend=self.backend_name,
             traceparent=_traceparent(self.request.headers),
         )
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Cut off what is done in here when the time is over. Raises DeadlineExceeded."""
+        left = None if self.seconds is None else self.arrived + self.seconds - time.perf_counter()
+        try:
+            async with asyncio.timeout(left) as timer:
+                yield
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise DeadlineExceeded(
+                f"The answer was not complete within {self.seconds:g} seconds."
+            ) from None
 
     def job(self) -> Job:
         """What the backend is asked to do."""

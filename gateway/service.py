@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
 from gateway.audit.digests import Digests
 from gateway.audit.record import OutcomeRecord
-from gateway.backends.base import Backend, BackendStatus, Redecoder
+from gateway.backends.base import Backend, Redecoder
 from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.errors import (
@@ -40,29 +38,11 @@ from gateway.routing.decide import decide
 from gateway.routing.policy import Policy
 from gateway.routing.review import review
 from gateway.shadows import Shadows
+from gateway.status import GatewayStatus, Verdict
 from gateway.telemetry import Telemetry
-from gateway.types import Caller, ChatRequest, Decision, FinishReason, ModelInfo, Signals
+from gateway.types import Caller, ChatRequest, FinishReason, ModelInfo
 
 T = TypeVar("T")
-
-
-class GatewayStatus(msgspec.Struct, frozen=True):
-    """What health checks report."""
-
-    ready: bool
-    policy: str
-    policy_hash: str
-    warnings: tuple[str, ...]
-    """What an operator should mend, although requests are answered."""
-    backends: Mapping[str, BackendStatus]
-
-
-class Verdict(NamedTuple):
-    """A decision, what it was made from, and when."""
-
-    decision: Decision
-    signals: Signals
-    now: datetime
 
 
 class Gateway:
@@ -84,8 +64,14 @@ class Gateway:
         capture: Capture | None = None,
         shadows: Shadows | None = None,
         evidence: Evidence | None = None,
+        request_seconds: float | None = None,
+        spend: Callable[[str, int], None] | None = None,
     ) -> None:
-        """Without ``capture`` no text is kept, without ``shadows`` nothing is decoded again."""
+        """Without ``capture`` no text is kept, without ``shadows`` nothing is decoded again.
+
+        ``request_seconds``: how long a request may take; None: as long as it wants to.
+        ``spend`` is told, when a request has ended, whose it was and how many tokens it took.
+        """
         self._backends = backends
         self._policy = policy
         self._classifiers = classifiers
@@ -102,6 +88,8 @@ class Gateway:
         self._replies: set[Reply] = set()
         self._settling: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._request_seconds = request_seconds
+        self._spend = spend or (lambda caller_id, tokens: None)
 
     @property
     def telemetry(self) -> Telemetry:
@@ -142,8 +130,12 @@ class Gateway:
         *,
         request_id: str | None = None,
         patience: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> Reply:
         """Start answering; returns when the first chunk is there, or ``patience`` seconds are over.
+
+        After ``timeout_seconds``, or what the gateway allows where that is less, the answer is cut
+        off with DeadlineExceeded.
 
         Raises a GatewayError for everything that goes wrong before it; its ``receipt`` is set when
         the request had been decided. Cancelling this call cancels the answer.
@@ -153,6 +145,9 @@ class Gateway:
         name, backend = self._find(request.model)
         prompt = await backend.prepare(request)
         exchange = Exchange(request, name, backend, prompt, arrived, self._digests)
+        exchange.seconds = min(
+            (s for s in (timeout_seconds, self._request_seconds) if s is not None), default=None
+        )
         policy = self._policy.current
         verdict = await self._decide(exchange, caller, policy)
         exchange.decide(
@@ -202,9 +197,18 @@ class Gateway:
         exchange = Exchange(request, name, backend, prompt, time.perf_counter(), self._digests)
         return await self._decide(exchange, caller, policy or self._policy.current)
 
+    def drain(self) -> None:
+        """Refuse new requests, and be not ready; what runs goes on. Returns at once."""
+        self._closing = True
+
+    async def drained(self) -> None:
+        """Return when nothing runs any more."""
+        while self._replies:
+            await asyncio.wait([asyncio.create_task(reply.wait()) for reply in self._replies])
+
     def stop(self) -> None:
         """Refuse new requests and cancel what runs; their clients are told. Returns at once."""
-        self._closing = True
+        self.drain()
         for reply in self._replies:
             reply.cancel()
 
@@ -274,16 +278,8 @@ class Gateway:
     async def _produce(self, exchange: Exchange, emit: Emit) -> None:
         """Produce one reply; whatever happens, its outcome is settled in a task of its own."""
         try:
-            await self._record_decision(exchange)
-            decision = exchange.record.decision
-            if decision.deny is not None:
-                raise PolicyDenied(decision.deny)
-            generation = await exchange.backend.generate(exchange.job())
-            exchange.generation = generation
-            while (chunk := await anext(generation, None)) is not None:
-                exchange.note(chunk)
-                await emit(chunk)
-            exchange.check_complete()
+            async with exchange.deadline():
+                await self._generate(exchange, emit)
         except asyncio.CancelledError:
             exchange.ending = FinishReason.CANCELLED
             raise
@@ -297,6 +293,18 @@ class Gateway:
             raise failed from error
         finally:
             await asyncio.shield(self._spawn(self._settle(exchange)))
+
+    async def _generate(self, exchange: Exchange, emit: Emit) -> None:
+        await self._record_decision(exchange)
+        decision = exchange.record.decision
+        if decision.deny is not None:
+            raise PolicyDenied(decision.deny)
+        generation = await exchange.backend.generate(exchange.job())
+        exchange.generation = generation
+        while (chunk := await anext(generation, None)) is not None:
+            exchange.note(chunk)
+            await emit(chunk)
+        exchange.check_complete()
 
     async def _record_decision(self, exchange: Exchange) -> None:
         # In a task of its own: when this one is cancelled, it must still be known what is stored.
@@ -326,6 +334,7 @@ class Gateway:
             return
         try:
             execution = await self._end(exchange)
+            self._spend(exchange.record.caller.id, execution.usage.total_tokens)
             outcome = exchange.outcome(execution)
             self._telemetry.observe(exchange.record, outcome)
             if recorded:

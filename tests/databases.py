@@ -107,3 +107,30 @@ class PostgresqlServer:
     def stop(self) -> None:
         """Stop and remove it, if no other process uses it."""
         self.server.cleanup()
+
+
+_TABLES = {
+    "0003": ["feedback"],
+    "0004": ["chain", "seals"],
+    "0005": ["facets"],
+    "0006": ["texts", "addenda"],
+    "0007": ["evidence_events", "evidence_snapshots"],
+}
+"""Those that a migration creates."""
+_INDEXES = {
+    "decisions": ("created_at", "caller", "model", "domain", "mode", "rule"),
+    "outcomes": ("mode", "attestation", "finish_reason"),
+}
+"""Those that migration 0005 drops."""
+
+
+def take_back(database: LogDatabase, revision: str) -> None:
+    """Make a log look as a version wrote it that knew the migrations up to ``revision`` alone."""
+    for migration, tables in reversed(_TABLES.items()):
+        for table in tables if migration > revision else ():
+            database.run(f"DROP TABLE {table}")
+    if revision < "0005":
+        for table, columns in _INDEXES.items():
+            for column in columns:
+                database.run(f"CREATE INDEX ix_{table}_{column} ON {table} ({column})")
+    database.run(f"UPDATE alembic_version SET version_num = '{revision}'")

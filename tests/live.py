@@ -13,6 +13,7 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.audit.query import DecisionReader, Entry
+from gateway.cli.http import server_options
 from gateway.config import GatewayConfig
 from tests.sse import check
 
@@ -110,9 +111,8 @@ class LiveServer:
     async def _serve(self) -> None:
         app = create_app(self.config)
         async with app.lifespan():
-            options = uvicorn.Config(
-                app, port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=1
-            )
+            options = server_options(app, self.config.server)
+            options.port, options.timeout_graceful_shutdown = 0, 1
             self._server = uvicorn.Server(options)
             serving = asyncio.create_task(self._server.serve())
             while not self._server.started and not serving.done():  # noqa: ASYNC110 - not ours

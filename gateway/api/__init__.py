@@ -1,11 +1,13 @@
 """The HTTP surface: one router, with its guard, dependencies and errors scoped to it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from litestar import Router
 from litestar.di import Provide
 
-from gateway.api.auth import provide_caller, require_api_key
+from gateway.access.directory import Directory
+from gateway.access.limiter import Limiter
+from gateway.api.auth import provide_caller, provide_grant, require_key
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
 from gateway.api.decisions import (
@@ -15,6 +17,7 @@ from gateway.api.decisions import (
     give_feedback,
     list_decisions,
 )
+from gateway.api.edge import refuse_compressed, with_edge
 from gateway.api.errors import error_handler
 from gateway.api.evidence import evidence_routes
 from gateway.api.explain import explain_decision
@@ -24,7 +27,7 @@ from gateway.api.models import get_model, list_models
 from gateway.api.policy import policy_routes
 from gateway.api.sse import Patience
 from gateway.archive import Archive
-from gateway.config import KeyConfig
+from gateway.config import ServerConfig
 from gateway.evidence.watch import Watch
 from gateway.keeper import PolicyKeeper
 from gateway.log import Log
@@ -36,14 +39,17 @@ def build_router(
     provide_keeper: Callable[[], Awaitable[PolicyKeeper]],
     provide_archive: Callable[[], Awaitable[Archive]],
     provide_watch: Callable[[], Awaitable[Watch]],
+    provide_directory: Callable[[], Awaitable[Directory]],
     *,
-    keys: Sequence[KeyConfig],
-    max_body_bytes: int,
-    patience: Patience,
+    limiter: Limiter,
+    server: ServerConfig,
+    protect_metrics: bool,
     log: Log,
     path: str = "/",
 ) -> Router:
     """All routes under ``path``. The providers are asked at each request."""
+    guard = require_key(provide_directory, limiter)
+    patience = Patience(server.patience_seconds, server.heartbeat_seconds)
 
     async def provide_patience() -> Patience:
         return patience
@@ -64,15 +70,23 @@ def build_router(
             *policy_routes,
             *evidence_routes,
         ],
-        guards=[require_api_key(keys)],
-        dependencies={"caller": Provide(provide_caller), "patience": Provide(provide_patience)},
+        guards=[refuse_compressed, guard],
+        dependencies={
+            "caller": Provide(provide_caller),
+            "grant": Provide(provide_grant),
+            "patience": Provide(provide_patience),
+        },
         middleware=[with_lifetime],
-        request_max_body_size=max_body_bytes,
+        request_max_body_size=server.max_body_bytes,
         tags=["OpenAI"],
     )
+    measured = Router("/", route_handlers=[metrics], guards=[guard] if protect_metrics else [])
     return Router(
         path,
-        route_handlers=[v1, healthz, readyz, metrics],
+        route_handlers=[v1, healthz, readyz, measured],
+        middleware=[
+            with_edge(body_seconds=server.body_seconds, stall_seconds=server.stall_seconds)
+        ],
         dependencies={
             "gateway": Provide(provide_gateway),
             "keeper": Provide(provide_keeper),

@@ -9,9 +9,16 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import InternalServerException
 
+from gateway.api.auth import found_grant
 from gateway.api.body import decode
 from gateway.api.errors import ClientGone
-from gateway.api.headers import of_receipt, request_id, requested_mode, visible
+from gateway.api.headers import (
+    of_receipt,
+    request_id,
+    requested_mode,
+    requested_timeout,
+    visible,
+)
 from gateway.api.lifetime import end_with
 from gateway.api.render import Event, Rendering, stream, whole
 from gateway.api.requests import Asked
@@ -68,8 +75,13 @@ async def _start(
     *,
     patience: float | None = None,
 ) -> Reply:
+    found_grant(request).require_model(asked.request.model)
     reply = await gateway.respond(
-        asked.request, caller, request_id=request_id(request), patience=patience
+        asked.request,
+        caller,
+        request_id=request_id(request),
+        patience=patience,
+        timeout_seconds=requested_timeout(request),
     )
     # Before anybody else holds it: from here on the reply may be lost on its way to the client.
     end_with(request, reply.cancel)

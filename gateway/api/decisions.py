@@ -10,6 +10,7 @@ from litestar import Request, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
 from gateway.api.openapi import described
 from gateway.api.policy import read_as
@@ -26,7 +27,8 @@ from gateway.audit.record import (
 )
 from gateway.audit.statistics import DEFAULT_BY, Group
 from gateway.errors import InvalidRequest, cut
-from gateway.types import DOMAINS, Caller
+from gateway.grants import Grant, Scope
+from gateway.types import DOMAINS
 
 DEFAULT_LIMIT = 50
 
@@ -113,17 +115,21 @@ class StatisticsObject(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool
 
 
-@get("/decisions", operation_class=described())
+@get(
+    "/decisions",
+    opt=needs(Scope.DECISIONS_READ),
+    operation_class=described(),
+)
 async def list_decisions(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
 ) -> Response[DecisionList]:
     """A page of the caller's own decisions, or of all for an administrator."""
     pairs = list(request.query_params.multi_items())
     filters = parse(pair for pair in pairs if pair[0] not in ("limit", "cursor"))
     limit = _limit(_once(pairs, "limit"))
-    page = await archive.list(filters, caller, limit=limit, cursor=_once(pairs, "cursor"))
+    page = await archive.list(filters, grant, limit=limit, cursor=_once(pairs, "cursor"))
     body = DecisionList(
         data=tuple(DecisionObject.of(entry) for entry in page.entries),
         has_more=page.next_cursor is not None,
@@ -132,52 +138,62 @@ async def list_decisions(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@get("/decisions/stats", operation_class=described())
+@get(
+    "/decisions/stats",
+    opt=needs(Scope.DECISIONS_READ),
+    operation_class=described(),
+)
 async def count_decisions(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
 ) -> Response[StatisticsObject]:
     """Counts, tokens and durations by what decisions have in common."""
     pairs = list(request.query_params.multi_items())
     by = [name for key, value in pairs if key == "by" for name in value.split(",") if name]
     filters = parse((key, value) for key, value in pairs if key != "by")
     names = by if any(key == "by" for key, _ in pairs) else DEFAULT_BY
-    found = await archive.stats(filters, caller, names)
+    found = await archive.stats(filters, grant, names)
     body = StatisticsObject(by=found.by, groups=found.groups, truncated=found.truncated)
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
-@get("/decisions/{decision_id:str}", operation_class=described())
+@get(
+    "/decisions/{decision_id:str}",
+    opt=needs(Scope.DECISIONS_READ),
+    operation_class=described(),
+)
 async def get_decision(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
     decision_id: FromPath[str],
     text: FromQuery[bool] = False,
 ) -> Response[DecisionObject]:
-    """One decision: the caller's own, or any for an administrator; who sees texts is recorded."""
+    """One decision: the caller's own, or any for a key with the scope
+    ``decisions:detail``; who sees texts is recorded."""
     if text:
-        body = DecisionObject.of(*await archive.read(decision_id, caller))
+        body = DecisionObject.of(*await archive.read(decision_id, grant))
     else:
-        body = DecisionObject.of(await archive.get(decision_id, caller))
+        body = DecisionObject.of(await archive.get(decision_id, grant))
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
 @delete(
     "/decisions/{decision_id:str}/text",
     status_code=200,
+    opt=needs(Scope.DECISIONS_DETAIL),
     operation_class=described(),
 )
 async def erase_text(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
     decision_id: FromPath[str],
     reason: FromQuery[str] = "",
 ) -> Response[ErasureObject]:
     """Erase the captured text of one request, for an administrator; recorded, with the reason."""
-    erased = await archive.erase(decision_id, caller, reason)
+    erased = await archive.erase(decision_id, grant, reason)
     return Response(
         ErasureObject(id=decision_id, erased=bool(erased.requests), scrubbed=erased.is_scrubbed),
         headers={"x-request-id": request_id(request)},
@@ -187,17 +203,18 @@ async def erase_text(
 @post(
     "/decisions/{decision_id:str}/feedback",
     status_code=201,
+    opt=needs(Scope.EVIDENCE_WRITE),
     operation_class=described(FeedbackBody),
 )
 async def give_feedback(
     request: Request[Any, Any, Any],
     archive: NamedDependency[Archive],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
     decision_id: FromPath[str],
 ) -> Response[FeedbackObject]:
     """Say what the request was about; durable when this returns."""
     body = await read_as(request, FeedbackBody)
-    record = await archive.comment(decision_id, caller, body.domains, body.note)
+    record = await archive.comment(decision_id, grant, body.domains, body.note)
     return Response(
         FeedbackObject(feedback=record),
         status_code=201,

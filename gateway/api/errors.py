@@ -71,7 +71,7 @@ def _response(
         headers |= of_receipt(known.receipt)
     if known.status in (429, 503):
         headers["retry-after"] = str(known.retry_after or 1)
-    if known.status == 500:
+    if known.status in (500, 504):
         # The official client would ask twice more, for the same failure at the same price.
         headers["x-should-retry"] = "false"
     if isinstance(known, AuthenticationFailed):

@@ -9,15 +9,18 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
 from gateway.api.openapi import described
-from gateway.api.policy import read_as, require_admin
+from gateway.api.policy import read_as
 from gateway.audit.record import EvidenceEvent
 from gateway.evidence.reading import Reading, readings
 from gateway.evidence.watch import Watch
+from gateway.grants import Scope
 from gateway.types import Caller
 
 MAX_REASON_CHARACTERS = 4096
+_ADMIN = needs(Scope.POLICY_WRITE)
 
 
 class EvidenceList(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class ClearingObject(msgspec.Struct, frozen=True, kw_only=True):
     event: EvidenceEvent
 
 
-@get("/evidence", guards=[require_admin], operation_class=described())
+@get("/evidence", opt=_ADMIN, operation_class=described())
 async def list_evidence(
     request: Request[Any, Any, Any], watch: NamedDependency[Watch]
 ) -> Response[EvidenceList]:
@@ -52,7 +55,7 @@ async def list_evidence(
 
 @post(
     "/evidence/{cell:str}/clear",
-    guards=[require_admin],
+    opt=_ADMIN,
     status_code=200,
     operation_class=described(ClearBody),
 )

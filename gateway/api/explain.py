@@ -11,12 +11,13 @@ from litestar.di import NamedDependency
 
 from gateway.api.headers import request_id, requested_mode, visible
 from gateway.api.openapi import described
-from gateway.api.policy import fit, read_as, refuse_all_but_admins
+from gateway.api.policy import fit, read_as
 from gateway.api.requests import converter
 from gateway.errors import InvalidRequest
+from gateway.grants import Grant, Scope
 from gateway.keeper import PolicyKeeper
 from gateway.service import Gateway
-from gateway.types import Caller, ChatRequest, Decision, Signals
+from gateway.types import ChatRequest, Decision, Signals
 
 
 class ExplainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,20 +41,21 @@ async def explain_decision(
     request: Request[Any, Any, Any],
     gateway: NamedDependency[Gateway],
     keeper: NamedDependency[PolicyKeeper],
-    caller: NamedDependency[Caller],
+    grant: NamedDependency[Grant],
 ) -> Response[Explanation]:
     """A dry run: nothing is generated or recorded. Headers count as they would for the request."""
     body = await read_as(request, ExplainBody)
     asked = msgspec.structs.replace(
         _request(body.request), requested_mode=requested_mode(request), headers=visible(request)
     )
+    grant.require_model(asked.model)
     candidate = None
     if body.policy is not None:
-        refuse_all_but_admins(caller)
+        grant.require(Scope.POLICY_WRITE)
         text = body.policy
         # Its tests are not asked: what a draft of a policy decides is what one wants to know first.
         candidate = await fit(lambda: keeper.read(text))
-    verdict = await gateway.explain(asked, caller, candidate)
+    verdict = await gateway.explain(asked, grant.caller, candidate)
     return Response(
         Explanation(decision=verdict.decision, signals=verdict.signals),
         headers={"x-request-id": request_id(request)},

@@ -17,6 +17,9 @@ from gateway.types import Decision, Mode
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 MODE = "x-draftgate-mode"
+TIMEOUT = "x-request-timeout"
+_SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
+_MAX_TIMEOUT_SECONDS = 3600
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _UNSAFE = re.compile(r"[^\x20-\x7e]")
 _STATE = "draftgate_request_id"
@@ -44,6 +47,19 @@ def requested_mode(connection: Connection) -> Mode | None:
         known = ", ".join(Mode)
         message = f"The header {MODE} is {safe(wish)!r}; it may be: {known}."
         raise InvalidRequest(message, param=MODE) from None
+
+
+def requested_timeout(connection: Connection) -> float | None:
+    """The seconds of ``x-request-timeout``. Raises InvalidRequest when it is no number of them."""
+    given = connection.headers.get(TIMEOUT)
+    if given is None:
+        return None
+    if not _SECONDS.fullmatch(given) or not 0 < float(given) <= _MAX_TIMEOUT_SECONDS:
+        raise InvalidRequest(
+            f"The header {TIMEOUT} is {safe(given)!r}; send seconds, up to {_MAX_TIMEOUT_SECONDS}.",
+            param=TIMEOUT,
+        )
+    return float(given)
 
 
 def visible(connection: Connection) -> Mapping[str, str]:

@@ -5,8 +5,10 @@ from typing import Any
 from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
 from gateway.api.openapi import described
+from gateway.grants import Scope
 from gateway.service import Gateway
 
 
@@ -35,7 +37,12 @@ async def readyz(
     )
 
 
-@get("/metrics", media_type="text/plain", operation_class=described())
+@get(
+    "/metrics",
+    media_type="text/plain",
+    opt=needs(Scope.METRICS),
+    operation_class=described(),
+)
 async def metrics(gateway: NamedDependency[Gateway]) -> Response[bytes]:
     """The metrics, in the Prometheus text format."""
     return Response(

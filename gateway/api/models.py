@@ -7,9 +7,11 @@ from litestar import Request, Response, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from gateway.api.auth import needs
 from gateway.api.headers import request_id
 from gateway.api.openapi import described
 from gateway.errors import ModelNotFound, cut
+from gateway.grants import Grant
 from gateway.service import Gateway
 from gateway.types import ModelInfo
 
@@ -31,23 +33,29 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     data: list[ModelObject]
 
 
-@get("/models", operation_class=described())
+@get("/models", opt=needs(), operation_class=described())
 async def list_models(
-    request: Request[Any, Any, Any], gateway: NamedDependency[Gateway]
+    request: Request[Any, Any, Any],
+    gateway: NamedDependency[Gateway],
+    grant: NamedDependency[Grant],
 ) -> Response[ModelList]:
-    """The models served."""
-    models = ModelList(data=[_object(model) for model in gateway.models()])
+    """The models served, as far as the key may use them."""
+    usable = [model for model in gateway.models() if grant.may_use(model.id)]
+    models = ModelList(data=[_object(model) for model in usable])
     return Response(models, headers={"x-request-id": request_id(request)})
 
 
-@get("/models/{model_id:path}", operation_class=described())
+@get("/models/{model_id:path}", opt=needs(), operation_class=described())
 async def get_model(
-    request: Request[Any, Any, Any], gateway: NamedDependency[Gateway], model_id: FromPath[str]
+    request: Request[Any, Any, Any],
+    gateway: NamedDependency[Gateway],
+    grant: NamedDependency[Grant],
+    model_id: FromPath[str],
 ) -> Response[ModelObject]:
     """One model; its id may contain slashes."""
     wanted = model_id.lstrip("/")
     for model in gateway.models():
-        if model.id in (wanted, model_id):
+        if model.id in (wanted, model_id) and grant.may_use(model.id):
             return Response(_object(model), headers={"x-request-id": request_id(request)})
     raise ModelNotFound(f"The model {cut(wanted)!r} does not exist.", param="model")
 

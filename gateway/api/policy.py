@@ -9,23 +9,22 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request, Response, get, post, put
 from litestar.di import NamedDependency
-from litestar.handlers import BaseRouteHandler
 from litestar.params import FromPath
 
-from gateway.api.auth import found_caller
+from gateway.api.auth import needs
 from gateway.api.body import decode, invalid
-from gateway.api.headers import Connection, request_id
+from gateway.api.headers import request_id
 from gateway.api.openapi import described
 from gateway.assurance import Guarantee
 from gateway.audit.record import PolicyChange
 from gateway.errors import (
     ConfigError,
     InvalidRequest,
-    PermissionDenied,
     PreconditionRequired,
     Problem,
     cut,
 )
+from gateway.grants import Scope
 from gateway.keeper import PolicyKeeper
 from gateway.routing.policy import Policy
 from gateway.service import Gateway
@@ -34,6 +33,7 @@ from gateway.types import Caller
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
 
+_ADMIN = needs(Scope.POLICY_WRITE)
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -115,20 +115,7 @@ class RollbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
 
 
-def refuse_all_but_admins(caller: Caller) -> None:
-    """Raises PermissionDenied."""
-    if not caller.admin:
-        raise PermissionDenied(
-            "This needs an administrator's API key; give a key `admin: true` under auth.keys."
-        )
-
-
-async def require_admin(connection: Connection, _: BaseRouteHandler) -> None:
-    """Lets in callers whose key is an administrator's; runs after the API key's guard."""
-    refuse_all_but_admins(found_caller(connection))
-
-
-@get("/policy", guards=[require_admin], operation_class=described())
+@get("/policy", opt=_ADMIN, operation_class=described())
 async def get_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -138,7 +125,7 @@ async def get_policy(
     return _policy(request, keeper, gateway, keeper.active.current)
 
 
-@get("/policy/versions", guards=[require_admin], operation_class=described())
+@get("/policy/versions", opt=_ADMIN, operation_class=described())
 async def list_versions(
     request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
 ) -> Response[VersionList]:
@@ -150,7 +137,7 @@ async def list_versions(
 
 @get(
     "/policy/versions/{policy_hash:str}",
-    guards=[require_admin],
+    opt=_ADMIN,
     operation_class=described(),
 )
 async def get_version(
@@ -166,7 +153,7 @@ async def get_version(
 
 @post(
     "/policy/validate",
-    guards=[require_admin],
+    opt=_ADMIN,
     status_code=200,
     operation_class=described(ChangeBody),
 )
@@ -183,7 +170,7 @@ async def validate_policy(
     return _answer(request, Validation(valid=True, hash=policy.hash))
 
 
-@put("/policy", guards=[require_admin], operation_class=described(ChangeBody))
+@put("/policy", opt=_ADMIN, operation_class=described(ChangeBody))
 async def apply_policy(
     request: Request[Any, Any, Any],
     keeper: NamedDependency[PolicyKeeper],
@@ -200,7 +187,7 @@ async def apply_policy(
 
 @post(
     "/policy/rollback",
-    guards=[require_admin],
+    opt=_ADMIN,
     status_code=200,
     operation_class=described(RollbackBody),
 )

@@ -23,6 +23,7 @@ from gateway.errors import (
     ContextLengthExceeded,
     Problem,
     QueueFull,
+    QueueTimeout,
     Unavailable,
 )
 from gateway.execution import Execution
@@ -93,6 +94,7 @@ class ScriptedBackend:
         max_length: int = 4096,
         max_running: int = 8,
         max_queued: int = 64,
+        queue_seconds: float | None = None,
         fail_after: int | None = None,
         fail_message: str = "The script says that generation fails here.",
         execution: Mapping[str, Any] | None = None,
@@ -108,6 +110,7 @@ class ScriptedBackend:
         self._delays = (first_chunk_seconds, chunk_seconds)
         self._max_length = max_length
         self._limits = (max_running, max_queued)
+        self._queue_seconds = queue_seconds
         self._failure = (fail_after, fail_message)
         self._execution = _claims("execution", execution or {}, ScriptedExecution)
         self._tally = None if tally is None else _claims("tally", tally, Tally)
@@ -253,7 +256,15 @@ class ScriptedGeneration:
             self._backend._slots.release()
 
     async def _start(self) -> None:
-        await self._backend._slots.acquire()
+        seconds = self._backend._queue_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._backend._slots.acquire()
+        except TimeoutError:
+            await self.aclose()
+            raise QueueTimeout(
+                f"No place was free within {seconds:g} seconds.", retry_after=5
+            ) from None
         if self._closed.is_set():
             self._backend._slots.release()
             return

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "policy": "gateway.cli.policy:policy",
     "decisions": "gateway.cli.decisions:decisions",
     "evidence": "gateway.cli.evidence:evidence",
+    "keys": "gateway.cli.keys:keys",
     "classifier": "gateway.cli.classifier:classifier",
     "models": "gateway.cli.models:models",
 }

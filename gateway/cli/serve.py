@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
+import ipaddress
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import uvicorn
 
 from gateway.app import create_app
+from gateway.cli.draining import DrainingServer
+from gateway.cli.http import server_options
 from gateway.cli.models import fetch_models, settle_waiting
 from gateway.config import GatewayConfig, ServerConfig, load, override
 from gateway.errors import ConfigError, Problem
@@ -34,6 +35,9 @@ _BACKLOG = 2048
 @click.option("--model", help="Model directory, GGUF file or name for the local backend.")
 @click.option("--policy", "policy_path", type=click.Path(path_type=Path), help="Policy file.")
 @click.option("--log-level", type=click.Choice(LEVELS))
+@click.option(
+    "--allow-anonymous", is_flag=True, help="Listen beyond this machine without API keys."
+)
 def serve(
     config_path: Path | None,
     host: str | None,
@@ -41,6 +45,7 @@ def serve(
     model: str | None,
     policy_path: Path | None,
     log_level: str | None,
+    allow_anonymous: bool,
 ) -> None:
     """Serve the OpenAI API. Options win over the environment, and that over the file."""
     config = override(
@@ -50,15 +55,34 @@ def serve(
         model=model,
         policy=policy_path,
         log_level=log_level,
+        allow_anonymous=allow_anonymous,
     )
     # Before anything slow, so that a taken port is known at once.
     with bind(config.server) as listener:
+        refuse_strangers(config, listener.getsockname()[0])
         settle_waiting(config)
         fetch_models(config)
         try:
             asyncio.run(_serve(config, listener))
         except ExceptionGroup as group:  # the framework starts its parts in a task group
             raise _only(group) from None
+
+
+def refuse_strangers(config: GatewayConfig, address: str) -> None:
+    """Raise ConfigError where everybody in reach of the network could ask without a key.
+
+    ``address`` is what the host's name came to.
+    """
+    if not config.auth.is_open or config.auth.allow_anonymous:
+        return
+    if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    hint = (
+        "give keys (auth.keys, auth.store with `draftgate keys create`, or auth.oidc), listen on "
+        "127.0.0.1, or say that you mean it: --allow-anonymous, DRAFTGATE_ALLOW_ANONYMOUS=1"
+    )
+    message = "no API keys are configured, so the gateway listens on this machine alone"
+    raise ConfigError([Problem(message, path=f"server.host {config.server.host}", hint=hint)])
 
 
 @contextmanager
@@ -85,29 +109,21 @@ async def _serve(config: GatewayConfig, listener: socket.socket) -> None:
     app = create_app(config)
     async with app.lifespan():
         gateway = await app.plugins.get(GatewayPlugin).gateway()
-        options = uvicorn.Config(
-            app,
-            lifespan="off",  # entered here, so that its errors are ours to show
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(config.server.shutdown_seconds) + 5,
-        )
         keeper = await app.plugins.get(GatewayPlugin).keeper()
-        server = _Server(options, gateway, config.server.shutdown_seconds)
+        server = DrainingServer(server_options(app, config.server), gateway, config.server)
         with reload_at_hangup(keeper):
             await _listen(server, gateway, config, listener)
 
 
 async def _listen(
-    server: _Server, gateway: Gateway, config: GatewayConfig, listener: socket.socket
+    server: DrainingServer, gateway: Gateway, config: GatewayConfig, listener: socket.socket
 ) -> None:
     try:
         listener.listen(_BACKLOG)
     except OSError as error:
         place = f"{config.server.host}:{config.server.port}"
         raise _cannot_listen(place, error) from None
-    _announce(gateway, listener)
+    _announce(gateway, config, listener)
     await server.serve(sockets=[listener])
 
 
@@ -140,43 +156,14 @@ def _only(group: ExceptionGroup[Exception]) -> Exception:
     return error
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that ends answers in words when time is up, and then leaves the rest to us."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, patience: float) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._patience = patience
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Wait for the answers in progress; after a while, end each with an error that says so."""
-        timer = asyncio.get_running_loop().call_later(self._patience, self._gateway.stop)
-        try:
-            await super().shutdown(sockets)
-        finally:
-            timer.cancel()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM; a second SIGINT does not wait for answers in progress.
-
-        uvicorn's own would raise the signal again at the end, and skip our clean-up.
-        """
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in signals}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _announce(gateway: Gateway, listener: socket.socket) -> None:
+def _announce(gateway: Gateway, config: GatewayConfig, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Draftgate listens on http://{shown}:{port}")
     status = gateway.status()
     click.echo(f"Policy {status.policy}, hash {status.policy_hash[:SHORT_HASH_LENGTH]}")
+    if config.auth.is_open:
+        click.echo("No API keys are configured: whoever reaches this address may ask.")
     for name, backend in status.backends.items():
         if backend.detail:
             click.echo(f"Backend {name}: {backend.detail}")

@@ -33,6 +33,12 @@ def test_a_known_key_becomes_a_caller_on_record(locked: Any) -> None:
     assert locked.post(ASK, authorization=f"bearer  {ANN}").status_code == 200
 
 
+def test_the_key_may_stand_alone_in_a_header_of_its_own(locked: Any) -> None:
+    assert locked.post(ASK, x_api_key=ANN).status_code == 200
+    assert locked.post(ASK, x_api_key=f"{ANN}x").status_code == 401
+    assert locked.post(ASK, x_api_key=ANN, authorization="Bearer no").status_code == 401
+
+
 def test_a_key_outside_ascii_is_compared_by_its_bytes(locked: Any) -> None:
     key = f"Bearer {BOB}".encode()
 

@@ -23,7 +23,8 @@ from gateway.audit.query import DecisionReader
 from gateway.backends.scripted import ScriptedBackend
 from gateway.config import AuditConfig, BackendConfig, GatewayConfig, LogConfig
 from gateway.errors import ConfigError, Unavailable
-from gateway.plugin import GatewayPlugin, running
+from gateway.plugin import GatewayPlugin
+from gateway.runtime import running
 from gateway.types import Caller, ChatRequest, Job, Message
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}

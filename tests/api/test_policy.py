@@ -19,7 +19,7 @@ import pytest
 from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
 from gateway.config import AuthConfig, ClassificationConfig, GatewayConfig, KeyConfig
 from gateway.errors import ConfigError
-from gateway.plugin import running
+from gateway.runtime import running
 from gateway.types import Caller, ChatRequest, Message
 
 ADMIN, USER = "sk-admin", "sk-user"

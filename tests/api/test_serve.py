@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from click.testing import CliRunner
 from gateway.audit.query import DecisionReader
 from gateway.audit.record import OutcomeRecord
 from gateway.cli import main
+from gateway.cli.serve import refuse_strangers
+from gateway.config import GatewayConfig
+from gateway.errors import ConfigError
 
 CONFIG = """\
 server: {port: 0, shutdown_seconds: 1}
@@ -41,8 +45,9 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+@contextmanager
+def serving(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its address; killed at the end, whatever happens."""
     process = subprocess.Popen(
         [*COMMAND, "serve", "--config", str(config)],
         stdout=subprocess.PIPE,
@@ -50,13 +55,22 @@ def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         text=True,
     )
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("Draftgate listens on http://127.0.0.1:"), line
-    assert process.stdout.readline().startswith("Policy mine, hash ")
-    yield process, line.split()[-1]
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("Draftgate listens on http://127.0.0.1:"), line
+        assert process.stdout.readline().startswith("Policy mine, hash ")
+        assert "No API keys" in process.stdout.readline()
+        yield process, line.split()[-1]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with serving(config) as running:
+        yield running
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -172,3 +186,83 @@ def test_commands_are_found_by_name_without_being_imported() -> None:
     code = "import gateway.cli, sys; assert 'gateway.cli.serve' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert main.list_commands(Context(main))[0] == "serve"
+
+
+@pytest.mark.parametrize("drain", ["0", "0.5"])
+def test_while_it_drains_it_is_not_ready_and_sends_new_requests_away(
+    config: Path, drain: str
+) -> None:
+    config.write_text(config.read_text().replace("shutdown_seconds: 1", f"drain_seconds: {drain}"))
+    with serving(config) as (process, url):
+        check_drain(process, url)
+
+
+def check_drain(process: subprocess.Popen[str], url: str) -> None:
+    body = {"model": "scripted", "prompt": "a", "max_tokens": 60, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as response:
+        lines = response.iter_lines()
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        while (ready := httpx.get(f"{url}/readyz")).status_code == 200:
+            pass
+        refused = httpx.post(f"{url}/v1/completions", json=body)
+        alive = httpx.get(f"{url}/healthz")
+        rest = list(lines)
+    process.wait(20)
+    assert process.stdout is not None
+    output = process.stdout.read()
+
+    assert ready.json()["status"] == "not_ready"
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert refused.json()["error"]["code"] == "unavailable"
+    assert alive.status_code == 200
+    assert "data: [DONE]" in rest
+    assert process.returncode == 0, output
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/healthz")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_without_keys_it_listens_on_this_machine_alone(
+    config: Path, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DRAFTGATE_ALLOW_ANONYMOUS", raising=False)
+
+    result = CliRunner().invoke(main, ["serve", "--config", str(config), "--host", host])
+
+    assert result.exit_code == 2
+    assert "no API keys are configured" in result.output
+    assert "--allow-anonymous" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "variable"),
+    [
+        ("auth: {store: keys.json}", [], ""),
+        ("auth: {allow_anonymous: true}", [], ""),
+        ("", ["--allow-anonymous"], ""),
+        ("", [], "1"),
+    ],
+)
+def test_with_keys_or_when_it_is_meant_it_listens_anywhere(
+    config: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], variable: str
+) -> None:
+    config.write_text(f"{config.read_text()}{text}\n")
+    monkeypatch.setenv("DRAFTGATE_ALLOW_ANONYMOUS", variable)
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        arguments = ["--config", str(config), "--host", "0.0.0.0", "--port", port, *options]
+        result = CliRunner().invoke(main, ["serve", *arguments])
+
+    assert "the port is in use" in result.output
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "127.9.9.9"])
+def test_this_machine_needs_no_keys(address: str) -> None:
+    refuse_strangers(GatewayConfig(), address)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.0.2.1", "fe80::1%eth0", "2001:db8::1"])
+def test_every_other_address_needs_them(address: str) -> None:
+    with pytest.raises(ConfigError, match="no API keys"):
+        refuse_strangers(GatewayConfig(), address)

@@ -18,7 +18,7 @@ from gateway.audit.query import Entry
 from gateway.cli import main
 from gateway.config import AuthConfig, BackendConfig, GatewayConfig, KeyConfig, TextConfig
 from gateway.errors import ConfigError
-from gateway.plugin import running
+from gateway.runtime import running
 from tests.live import LiveServer
 
 ADMIN, ANN = "sk-admin", "sk-ann"

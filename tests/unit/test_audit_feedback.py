@@ -12,6 +12,7 @@ from gateway.audit.query import DecisionReader
 from gateway.audit.record import Feedback
 from gateway.audit.store import DecisionStore
 from gateway.errors import AuditUnavailable
+from tests.databases import SqliteDatabase, take_back
 from tests.records import decision_record
 
 
@@ -59,10 +60,7 @@ async def test_a_log_of_the_version_before_is_brought_up_to_date(url: str, tmp_p
     store = await DecisionStore.open(url)
     await store.append_decision(decision_record(1))
     await store.aclose()
-    with closing(sqlite3.connect(tmp_path / "decisions.db")) as connection, connection:
-        for table in ("feedback", "chain", "seals", "evidence_events", "evidence_snapshots"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE alembic_version SET version_num = '0002'")
+    take_back(SqliteDatabase(tmp_path / "decisions.db"), "0002")
 
     store = await DecisionStore.open(url)
     await store.append_feedback(feedback(1, "legal"))

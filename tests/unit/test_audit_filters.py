@@ -17,7 +17,7 @@ from gateway.audit.store import DecisionStore
 from gateway.errors import InvalidRequest
 from gateway.execution import Execution
 from gateway.types import Caller, FinishReason, Mode, Signal, Signals, Usage
-from tests.databases import LogDatabase
+from tests.databases import LogDatabase, take_back
 from tests.records import decided, decision_record, outcome_record
 
 
@@ -146,12 +146,7 @@ async def test_an_older_log_is_indexed_when_it_is_brought_up_to_date(
     await _write(store)
     await store.aclose()
     wanted = log_database.run("SELECT * FROM facets ORDER BY seq")
-    log_database.run("DROP TABLE facets")
-    log_database.run("UPDATE alembic_version SET version_num = '0004'")
-    for name in ("created_at", "caller", "model", "domain", "mode", "rule"):
-        log_database.run(f"CREATE INDEX ix_decisions_{name} ON decisions ({name})")
-    for name in ("mode", "attestation", "finish_reason"):
-        log_database.run(f"CREATE INDEX ix_outcomes_{name} ON outcomes ({name})")
+    take_back(log_database, "0004")
     # A record that cannot be read must be found all the same, for somebody to hear of it.
     broken = "UPDATE decisions SET document = '{' WHERE decision_id = 'dec_000001'"
     log_database.run(broken)

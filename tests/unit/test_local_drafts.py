@@ -12,8 +12,8 @@ from decoders.profile import Profile
 from gateway import extensions
 from gateway.backends.local import LocalBackend
 from gateway.errors import ConfigError
-from gateway.plugin import check
 from gateway.routing.policy import parse_policy
+from gateway.runtime import check
 from gateway.types import ChatRequest, Decision, DraftSetting, Job, Message, Mode, Sampling
 
 POLICY = """\

@@ -19,7 +19,7 @@ from gateway.config import GatewayConfig, OtlpConfig, TelemetryConfig
 from gateway.errors import ConfigError
 from gateway.execution import Execution
 from gateway.otlp import QUEUE, OtlpExporter, Settings
-from gateway.plugin import running
+from gateway.runtime import running
 from tests.live import LiveServer
 from tests.records import decision_record, outcome_record
 

@@ -31,6 +31,7 @@ from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
 from gateway.backends.local.loading import config_error, load
 from gateway.backends.local.probe import find_probe
+from gateway.backends.local.revival import Reviver
 from gateway.backends.local.second_opinion import SecondOpinion
 from gateway.errors import (
     BackendFailed,
@@ -70,6 +71,8 @@ class LocalBackend:
         num_slots: int = 8,
         max_length: int = 4096,
         max_queue: int = 64,
+        max_queue_per_caller: int | None = None,
+        queue_seconds: float | None = None,
         prefill_chunk_tokens: int = 256,
         threads: int | Literal["auto"] = "auto",
         waiting: Literal["auto", "spin", "passive"] = "auto",
@@ -121,6 +124,7 @@ class LocalBackend:
                 self._loaded.model,
                 self._loaded.tokenizer,
                 max_queue=max_queue,
+                max_queue_per_scope=max_queue_per_caller,
                 prefill_chunk_tokens=prefill_chunk_tokens,
                 cost=_cost(cost_model, self._loaded, folder),
                 probe=self._probe,
@@ -145,7 +149,8 @@ class LocalBackend:
                 fingerprint=self._loaded.fingerprint,
             ),
         )
-        self._engine.start()
+        self._queue_seconds = queue_seconds
+        self._reviver = Reviver(self._engine)
 
     @property
     def status(self) -> BackendStatus:
@@ -153,7 +158,7 @@ class LocalBackend:
         ready = self._engine.alive and not self._closed
         return BackendStatus(
             ready=ready,
-            detail=self._runs if ready else "the engine has stopped",
+            detail=self._runs if ready else self._reviver.detail,
             running=self._engine.num_running,
             queued=self._engine.num_waiting,
         )
@@ -195,7 +200,13 @@ class LocalBackend:
         second = self._second_opinion(job)
         calls = self._calls if job.request.may_call else None
         generation = LocalGeneration(
-            self._name, self._served_name, self._loaded, job, second, calls
+            self._name,
+            self._served_name,
+            self._loaded,
+            job,
+            second,
+            calls,
+            queue_seconds=self._queue_seconds,
         )
         try:
             mode, grammar = self._mode(job.decision), job.prompt.grammar
@@ -223,12 +234,13 @@ class LocalBackend:
             wait = 1 + self._engine.num_waiting // self._num_slots
             raise QueueFull(f"The queue is full: {error}.", retry_after=wait) from error
         except EngineStopped as error:
-            raise Unavailable("The engine is shutting down.", retry_after=5) from error
+            raise Unavailable("The engine does not run just now.", retry_after=5) from error
         return generation
 
     async def aclose(self) -> None:
         """Cancel every row and end the engine's thread. Idempotent."""
         self._closed = True
+        self._reviver.close()
         self._grammars.close()
         await asyncio.to_thread(self._engine.stop)
 

@@ -19,7 +19,7 @@ from gateway.backends.calls import CallFormat, reader_of, with_calls
 from gateway.backends.local.measured import tally_of
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
-from gateway.errors import BackendFailed
+from gateway.errors import BackendFailed, QueueFull, QueueTimeout
 from gateway.execution import Execution
 from gateway.types import Chunk, FinishReason, Job, Mode, TokenLogprob, Usage
 
@@ -35,10 +35,13 @@ class LocalGeneration:
         job: Job,
         second: SecondOpinion | None = None,
         calls: CallFormat | None = None,
+        *,
+        queue_seconds: float | None = None,
     ) -> None:
         """``second`` hears what the probe reads in the job's prompt, where there is one.
 
         ``calls``: how the answer may write calls; None: it is text, whatever it says.
+        ``queue_seconds``: how long the job may wait for a slot; None: as long as it takes.
         """
         self.tickets: list[Ticket] = []
         self._backend = backend
@@ -54,6 +57,7 @@ class LocalGeneration:
         # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
         self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
+        self._queue_seconds = queue_seconds
         self._closed = False
         self._num_read = 0
         self._num_ended = 0
@@ -160,15 +164,31 @@ class LocalGeneration:
                 return self._ready.popleft()
             if self._num_read == len(self.tickets):
                 break
-            choice, piece = await self._pieces.get()
+            choice, piece = await self._next_piece()
             self._num_read += piece.finish_reason is not None
             if piece.finish_reason is RowFinishReason.ERROR:
+                if self.tickets[choice].pushed_out:
+                    raise QueueFull("The queue is full, and most of it is yours; try again soon.")
                 raise BackendFailed(detail=f"decoding failed: {self.tickets[choice].error}")
             if self._closed or piece.finish_reason is RowFinishReason.CANCELLED:
                 continue
             if piece.text or piece.logprobs or piece.finish_reason is not None:
                 self._ready.extend(self._choosing.add(self._chunk(choice, piece)))
         raise StopAsyncIteration
+
+    async def _next_piece(self) -> tuple[int, Piece]:
+        """Raises QueueTimeout where no row has a slot in time."""
+        seconds, self._queue_seconds = self._queue_seconds, None
+        if seconds is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._pieces.get()
+            except TimeoutError:
+                if all(ticket.slot < 0 for ticket in self.tickets):
+                    raise QueueTimeout(
+                        f"No place was free within {seconds:g} seconds.", retry_after=5
+                    ) from None
+        return await self._pieces.get()
 
     async def aclose(self) -> None:
         """Cancel the rows that still run, and wait until the engine has let go of them."""

@@ -1,12 +1,15 @@
 """Loading a folder as users have it, and what identifies it."""
 
+import json
+import pickle
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
 from decoders.loader import load
-from decoders.models.base import Row
+from decoders.models.base import ModelError, Row
 from decoders.models.fused import FusedModel
 
 
@@ -66,3 +69,34 @@ def test_rounded_weights_are_those_of_bfloat16_and_computed_with_in_float32(tiny
     assert rounded.dtype == "bfloat16-weights"
     assert rounded.weights == exact.weights
     assert rounded.fingerprint != exact.fingerprint
+
+
+class Bomb:
+    """Runs when it is unpickled."""
+
+    def __init__(self, place):
+        self._place = place
+
+    def __reduce__(self):
+        return (Path.touch, (self._place,))
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.ckpt"])
+def test_pickled_weights_are_refused_unread(folder, tmp_path, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(pickle.dumps(Bomb(tmp_path / "it ran")))
+
+    with pytest.raises(ModelError, match=f"{name}, a pickle.*safetensors"):
+        load(str(folder), device="cpu")
+    assert not (tmp_path / "it ran").exists()
+
+
+def test_code_that_comes_with_a_model_is_not_run(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'it ran')!r}, 'w')")
+
+    with pytest.raises(ModelError, match="cannot load"):
+        load(str(folder), device="cpu")
+    assert not (tmp_path / "it ran").exists()
