@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gateway.classification.base import Reading
-from gateway.classification.text_model import BAN_DOMAINS
+from gateway.classification.stack import BAN_DOMAINS
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS, ChatRequest, Signal
 

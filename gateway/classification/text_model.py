@@ -1,4 +1,4 @@
-"""The text model: two stages' evidence about a conversation, weighed into a probability for each domain.
+"""The text model: the stages' evidence about a conversation, weighed into a probability for each domain.
 
 Reads every text as it stands and, where words are disguised or encoded, a second time without that.
 Knows nothing of requests, policies or thresholds.
@@ -8,41 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from gateway.classification import features
+from gateway.classification.reader import Reader
+from gateway.classification.stack import IS_BAN, Stack
 from gateway.classification.stages import Conversation, Floats, Stage
 from gateway.classification.views import second_reading
 from gateway.types import DOMAINS
 
-BAN_DOMAINS = ("medical", "legal")
-"""Judged by the most suspicious window and reading; the others by the typical window as it stands."""
-
-_IS_BAN = np.isin(DOMAINS, BAN_DOMAINS)
 _MAX_LOGIT = 30.0
-
-
-class Stack(msgspec.Struct, frozen=True):
-    """Logit of a domain = its evidence times its weights, plus its bias."""
-
-    weights: Floats
-    """Shape (kinds of evidence of all stages, domains)."""
-    bias: Floats
-    """Shape (domains,)."""
-
-    def logits(self, evidence: Floats) -> Floats:
-        """Of evidence of shape (…, kinds, domains), shape (…, domains)."""
-        logits: Floats = (evidence * self.weights).sum(axis=-2) + self.bias
-        return logits
 
 
 class TextModel:
     """Independent, calibrated probabilities of the ten domains. Safe to use from several threads."""
 
-    def __init__(self, stages: Sequence[Stage], stack: Stack) -> None:
+    def __init__(self, stages: Sequence[Stage], stack: Stack, reader: Reader | None = None) -> None:
         self.stages = tuple(stages)
         self.stack = stack
+        self.reader = reader
 
     def probabilities(
         self, texts: Sequence[str], roles: Sequence[str], *, max_characters: int | None = None
@@ -59,12 +43,15 @@ class TextModel:
             return np.zeros(len(DOMAINS), dtype=np.float32), 0, 0
         hidden = self._logits(_cut(_second(texts, max_characters), max_characters), roles)
         if hidden is not None:
-            logits = np.where(_IS_BAN, np.maximum(logits, hidden), logits)
+            logits = np.where(IS_BAN, np.maximum(logits, hidden), logits)
         return logistic(logits), sum(map(len, read)), sum(map(len, normal))
 
     def _logits(self, texts: Sequence[str], roles: Sequence[str]) -> Floats | None:
         found = evidence(self.stages, texts, roles)
-        return None if found is None else self.stack.logits(found)
+        if found is None:
+            return None
+        careful = None if self.reader is None else self.reader.logits(texts, found)
+        return self.stack.logits(found) if careful is None else careful
 
 
 def evidence(stages: Sequence[Stage], texts: Sequence[str], roles: Sequence[str]) -> Floats | None:

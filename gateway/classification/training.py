@@ -18,6 +18,8 @@ from gateway.classification import (
     features,
     head_training,
     lexical_training,
+    reader,
+    reader_training,
     stacking,
     text_model,
     weights,
@@ -28,6 +30,7 @@ from gateway.classification.pieces import Pieces
 from gateway.classification.rows import Row, labels_of
 from gateway.classification.stages import EncoderStage, Floats, LexicalStage
 from gateway.classification.synthetic import Mixture
+from gateway.classification.transformer import Transformer
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS
 
@@ -74,7 +77,9 @@ def train(
     _require(rows)
     labels = labels_of(rows)
     fold_of = folds(rows, labels, chosen.folds)
-    tick = _Counter(progress, 1 + 2 * chosen.folds + (chosen.folds + 1) * (len(DOMAINS) + 1))
+    transformer = reader.transformer_of(encoder_arrays)
+    steps = 1 + 2 * chosen.folds + (chosen.folds + 1) * (len(DOMAINS) + 1)
+    tick = _Counter(progress, steps + (2 * chosen.folds + 1 if transformer else 0))
     fits = _Fits(rows, fold_of, encoder_arrays, chosen, tick)
     kinds = LexicalStage.kinds + EncoderStage.kinds
     evidence = np.zeros((len(rows), kinds, len(DOMAINS)), dtype=np.float32)
@@ -86,8 +91,66 @@ def train(
         tick()
     stack = stacking.fit(evidence, labels, chosen.points)
     lexical, head = fits.final()
-    data = weights.dump(lexical, encoder_arrays | head, stack)
-    return Trained(data, text_model.logistic(stack.logits(evidence)))
+    third = None
+    if transformer is not None:
+        third = _third_stage(transformer, rows, fold_of, chosen, tick)
+    if third is None:
+        data = weights.dump(lexical, reader.without(encoder_arrays) | head, stack)
+        return Trained(data, text_model.logistic(stack.logits(evidence)))
+    whole = np.concatenate((evidence, third.scores[:, None]), axis=1)
+    stack, careful = reader_training.stacked(stack, whole, labels, third.read, chosen.points)
+    arrays = encoder_arrays | head | reader.arrays_of(third.head, careful)
+    logits = reader_training.combined(stack, careful, whole, third.read)
+    return Trained(weights.dump(lexical, arrays, stack), text_model.logistic(logits))
+
+
+class _Third(msgspec.Struct, frozen=True):
+    """A reader's head, and what heads that had not seen their sources said of the rows."""
+
+    head: reader.Head
+    scores: Floats
+    """Shape (rows, domains)."""
+    read: Booleans
+
+
+def _third_stage(
+    transformer: Transformer,
+    rows: Sequence[Row],
+    fold_of: npt.NDArray[np.int64],
+    options: Options,
+    tick: _Counter,
+) -> _Third | None:
+    """None where too few rows of some domain are short and in English."""
+    read = np.zeros(len(rows), dtype=np.bool_)
+    scores = np.zeros((len(rows), len(DOMAINS)), dtype=np.float32)
+    real: list[reader_training.Part] = []
+    made: list[reader_training.Part] = []
+    for fold in range(options.folds):
+        some = [row for row, at in zip(rows, fold_of, strict=True) if at == fold]
+        real.append(reader_training.part(transformer, some))
+        wrapped = reader_training.made_of(some, options.seed + fold)
+        made.append(reader_training.part(transformer, wrapped))
+        tick()
+    if not _enough(real):
+        tick(options.folds + 1)
+        return None
+    for fold in range(options.folds):
+        outside = [at for at in range(options.folds) if at != fold]
+        parts = [pool[at] for pool in (real, made) for at in outside]
+        head = reader_training.fit_head(parts, options.seed)
+        read[fold_of == fold] = real[fold].read
+        scores[fold_of == fold] = head.scores(real[fold].seen)
+        tick()
+    head = reader_training.fit_head([*real, *made], options.seed)
+    tick()
+    return _Third(head, scores, read)
+
+
+def _enough(parts: Sequence[reader_training.Part]) -> bool:
+    counts = [some.labels[some.read].sum(axis=0) for some in parts]
+    rest = [some.read.sum() - count for some, count in zip(parts, counts, strict=True)]
+    # Whichever fold is held out, the others must have some.
+    return all((np.sum(kind, axis=0) > one).all() for kind in (counts, rest) for one in kind)
 
 
 class _Fits:
@@ -155,8 +218,8 @@ class _Counter:
         self._total = total
         self._done = 0
 
-    def __call__(self) -> None:
-        self._done += 1
+    def __call__(self, steps: int = 1) -> None:
+        self._done += steps
         if self._progress is not None:
             self._progress(self._done, self._total)
 

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gateway.classification import encoder, features
+from gateway.classification import encoder, features, reader
 from gateway.classification.linear import LinearModel, Vocabulary
 from gateway.classification.pieces import Pieces
+from gateway.classification.stack import Stack
 from gateway.classification.stages import EncoderStage, LexicalStage
-from gateway.classification.text_model import Stack, TextModel
+from gateway.classification.text_model import TextModel
 from gateway.errors import ConfigError, Problem
 from gateway.types import DOMAINS
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever an older release could not read a file."""
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -37,7 +38,7 @@ def dump(
 ) -> bytes:
     """The file's bytes; the same model gives the same bytes.
 
-    ``encoder_arrays``: those of `encoder.shapes`, and ``pieces`` and ``piece_scores``.
+    ``encoder_arrays``: those of `encoder.shapes`, ``pieces`` and ``piece_scores``; and a reader's, if any.
     """
     arrays: Arrays = {
         "format": np.array(FORMAT),
@@ -67,7 +68,7 @@ def dump_encoder(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 
 def load_encoder(path: Path) -> Arrays:
-    """The encoder in a file, head or none, of a whole model or alone. Raises ConfigError."""
+    """The encoder in a file, with the reader's if it has one, heads or none. Raises ConfigError."""
     arrays, _ = _read(path)
     if missing := sorted({"format", *_ENCODER} - set(arrays)):
         raise _broken(path, f"the file lacks {', '.join(missing)}")
@@ -75,7 +76,8 @@ def load_encoder(path: Path) -> Arrays:
         raise _broken(
             path, f"made for format {arrays['format'].tolist()}, this release reads {FORMAT}"
         )
-    return {name: arrays[name] for name in _ENCODER}
+    own = {name for name in arrays if name.startswith(reader.PREFIX)}
+    return {name: arrays[name] for name in (*_ENCODER, *sorted(own - set(reader.TRAINED)))}
 
 
 def _bytes(arrays: Arrays) -> bytes:
@@ -109,7 +111,8 @@ def _model(arrays: Arrays) -> TextModel:
     pieces = Pieces(piece_names(arrays["pieces"]), arrays["piece_scores"].astype(float).tolist())
     stack = Stack(arrays["stack"], arrays["stack_bias"])
     encoder_model = encoder.Encoder(pieces, {name: arrays[name] for name in _shapes(arrays)})
-    return TextModel((LexicalStage(lexical), EncoderStage(encoder_model)), stack)
+    stages = (LexicalStage(lexical), EncoderStage(encoder_model))
+    return TextModel(stages, stack, reader.reader_of(arrays))
 
 
 _ENCODER = (
@@ -149,7 +152,7 @@ def _mismatch(arrays: Arrays) -> str | None:
     for name in _SIZES:
         if arrays[name].ndim != 2:
             return f"{name} has shape {arrays[name].shape}, expected two dimensions"
-    return _bad_shape(arrays) or _bad_values(arrays)
+    return _bad_shape(arrays) or _bad_values(arrays) or reader.mismatch(arrays, _KINDS)
 
 
 def _bad_shape(arrays: Arrays) -> str | None:

