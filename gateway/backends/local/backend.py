@@ -80,7 +80,7 @@ class LocalBackend:
         cost_model: Literal["auto", "off", "frozen"] | bool = "auto",
         draft_sources: dict[str, dict[str, Any]] | None = None,
         probe: str | bool = "auto",
-        evidence: Literal["on", "off"] | bool = "on",
+        evidence: Literal["on", "off"] | bool = True,
     ) -> None:
         """Load the model and start the engine; ``served_name`` is what clients call it.
 
@@ -94,7 +94,7 @@ class LocalBackend:
         ``draft_sources``: the options of a draft source, by its name.
         ``probe`` reads what each prompt is about while it is computed: a file that was trained for
         this model, ``auto`` for the one that ships with Draftgate if there is one, or ``off``.
-        ``evidence``: whether every emitted token is held against the model's law.
+        ``evidence``: whether every emitted token is held against the model's law; YAML reads ``on`` as True.
 
         Raises ConfigError when the model cannot be loaded or served exactly.
         """
