@@ -52,10 +52,8 @@ class Engine:
     ) -> None:
         """``cost`` says how much of each draft is worth its time; None: all of it.
 
-        ``meter`` measures what is emitted; None: nothing is.
-
-        ``probe`` reads every prompt for the requests' ``on_prefill``. Raises ModelError for one that
-        looks where the model has nothing to show.
+        ``meter`` measures what is emitted; None: nothing is. ``probe`` reads every prompt for the
+        requests' ``on_prefill``. Raises ModelError for one that looks where the model shows nothing.
         """
         if max_queue < 0 or prefill_chunk_tokens < 1:
             raise ValueError("max_queue must be at least 0 and prefill_chunk_tokens at least 1")
