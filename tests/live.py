@@ -57,7 +57,8 @@ class LiveServer:
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         response = self._client.post(self.url + path, content=content, headers=names)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
-            check(response.content)
+            # A model of random weights says bytes that are no characters.
+            check(response.content, whole=not _is_random(body))
         return response
 
     def get(self, path: str, **headers: str) -> httpx.Response:
@@ -121,3 +122,7 @@ class LiveServer:
             self.url = f"http://127.0.0.1:{port}"
             self._ready.set()
             await serving
+
+
+def _is_random(body: Any) -> bool:
+    return isinstance(body, dict) and body.get("model") == "tiny"

@@ -25,7 +25,15 @@ def test_the_answer_has_the_shape_of_a_chat_completion(server: Any) -> None:
 
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/json"
-    assert list(body) == ["id", "object", "created", "model", "choices", "usage"]
+    assert list(body) == [
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "usage",
+        "system_fingerprint",
+    ]
     assert body["object"] == "chat.completion"
     assert body["choices"] == [
         {

@@ -15,7 +15,15 @@ def test_one_prompt_in_every_form(server: Any, prompt: Any) -> None:
 
     body = response.json()
     assert response.status_code == 200, body
-    assert list(body) == ["id", "object", "created", "model", "choices", "usage"]
+    assert list(body) == [
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "system_fingerprint",
+        "usage",
+    ]
     assert body["id"].startswith("cmpl-")
     assert body["object"] == "text_completion"
     assert body["choices"] == [

@@ -253,7 +253,7 @@ async def test_a_policy_that_names_an_unknown_backend_stops_the_start(make_confi
 async def test_a_failed_start_closes_what_had_been_started(
     make_config: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gateway import plugin
+    from gateway import runtime
     from gateway.audit.store import DecisionStore
 
     opened: list[AuditLog] = []
@@ -270,7 +270,7 @@ async def test_a_failed_start_closes_what_had_been_started(
             closed.append(self)
             await super().aclose()
 
-    monkeypatch.setattr(plugin, "DecisionStore", Watched)
+    monkeypatch.setattr(runtime, "DecisionStore", Watched)
     config = msgspec.structs.replace(make_config(), backends={"a": BackendConfig("steam")})
 
     with pytest.raises(ConfigError):

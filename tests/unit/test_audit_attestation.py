@@ -66,9 +66,19 @@ CHANGES: dict[str, list[Any]] = {
     ],
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
-NOT_ATTESTED = {"queue_seconds", "prefill_seconds", "decode_seconds", "fingerprint", "why_k"}
+NOT_ATTESTED = {
+    "queue_seconds",
+    "prefill_seconds",
+    "decode_seconds",
+    "fingerprint",
+    "why_k",
+    "output_digests",
+    "output_lengths",
+}
 
 WORK: dict[str, Any] = {
+    "output_digests": ("ab",),
+    "output_lengths": (3,),
     "tightened_by": "probe",
     "opinion": OPINION,
     "mode": Mode.STANDARD,

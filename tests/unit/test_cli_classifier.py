@@ -117,7 +117,7 @@ def test_the_bars_are_those_of_the_policy_that_is_named(held_out: str, tmp_path:
 
 def test_mistakes_show_no_text_unless_it_is_asked_for(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"text": "zebra stripes", "domains": ["medical"], "id": "row-7"}\n')
+    rows.write_text('{"text": "zebra stripes", "domains": ["legal"], "id": "row-7"}\n')
     arguments = ("evaluate", str(rows), "--show-errors", "1")
 
     without, with_text = run(*arguments), run(*arguments, "--show-text")

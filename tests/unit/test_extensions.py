@@ -46,7 +46,9 @@ def test_what_the_gateway_gives_is_no_option_and_cannot_be_overridden():
     backend = extensions.build("backends", "scripted", {"models": ["m"]}, name="mine")
     assert backend.models[0].id == "m"
 
-    with pytest.raises(ConfigError, match=r"'scripted' has no option name .*options: chunk_sec"):
+    with pytest.raises(
+        ConfigError, match=r"'scripted' has no option name .*options: calls, chunk_sec"
+    ):
         extensions.build("backends", "scripted", {"name": "other"}, name="mine")
 
 

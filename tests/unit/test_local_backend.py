@@ -285,7 +285,9 @@ async def test_a_dtype_that_was_chosen_by_measuring_is_said_with_its_times(tiny_
     )
     await backend.aclose()
 
-    assert re.search(r"dtype \w+ \(float32 .* ms, bfloat16 .* ms\)", backend._runs)
+    assert re.search(
+        r"dtype [\w-]+ \(float32 .* ms, bfloat16-weights .* ms, bfloat16 .* ms\)", backend._runs
+    )
 
 
 def test_a_number_of_threads_that_cannot_be_is_a_configuration_error(tiny_model):

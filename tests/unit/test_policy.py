@@ -53,6 +53,7 @@ rules:
       max_tokens: 100
       backend: cloud
       shadow_rate: 0
+      capture: text
     reason: because
     owner: me
     caller_may_choose: true

@@ -303,7 +303,8 @@ def test_a_signal_that_only_other_rules_read_leaves_a_layer_without_doubt(tmp_pa
         ({"red.yaml": RED.replace("{team: {is: red}}", "{}")},
          ["p/red.yaml:3:6: for: nobody in it (give `caller` or `team`)"]),
         ({"red.yaml": RED.replace("max_temperature: 0.5, max_tokens: 80", "")},
-         ["p/red.yaml:7:27: rules[2].limit: no limit in it (give `max_temperature` or `max_tokens`)"]),
+         ["p/red.yaml:7:27: rules[2].limit: no limit in it "
+          "(give `max_temperature`, `max_tokens` or `capture`)"]),
         (
             {"base.yaml": "default: {mode: standard}\n" + BASE},
             ["p/code.yaml:3:1: 'default' is given in base.yaml already (one file of a set gives it)"],

@@ -127,7 +127,6 @@ def test_what_a_model_reads_of_tools_is_judged():
         ({"guided_regex": "a", "ignore_eos": True}, "ignore_eos", InvalidRequest),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens", InvalidRequest),
         ({"min_tokens": -1}, "min_tokens", InvalidRequest),
-        (TOOLS, "tool_choice", UnsupportedParameter),
         ({**TOOLS, "tool_choice": "some"}, "tool_choice", InvalidRequest),
         (
             {**TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},

@@ -117,7 +117,7 @@ def test_what_is_patient_takes_no_room_from_what_is_not() -> None:
     with pytest.raises(QueueFull, match="patient"):
         engine.submit([request(patient=True)])
     usual = engine.submit([request(), request()])
-    with pytest.raises(QueueFull, match="2 requests are waiting"):
+    with pytest.raises(QueueFull, match="2 requests of this caller are waiting"):
         engine.submit([request()])
     drain(engine)
     assert all(ticket.done.is_set() for ticket in (*usual, waiting))
