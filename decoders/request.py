@@ -201,7 +201,14 @@ class Ticket:
 
     def read_measured(self) -> Sequence[float]:
         """The sums of the columns over all tokens so far; empty where nothing was measured."""
-        return () if self._measured is None else self._measured.tolist()
+        if self._measured is None:
+            return ()
+        try:
+            sums: list[float] = self._measured.tolist()
+        except Exception:  # noqa: BLE001 - logged: no answer needs it, and its row must end
+            _log.exception("what was measured of a row could not be read")
+            return ()
+        return sums
 
     def cancel(self) -> None:
         """Drop the row before the engine's next forward pass. Safe from any thread, and repeatable."""

@@ -44,9 +44,24 @@ def _cors(origins: Sequence[str]) -> CORSConfig | None:
         return None
     return CORSConfig(
         allow_origins=list(origins),
-        allow_methods=["GET", "POST", "PUT"],
-        allow_headers=["authorization", "content-type", "x-draftgate-mode", "x-request-timeout"],
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=[
+            "authorization",
+            "x-api-key",
+            "content-type",
+            "if-match",
+            "x-request-id",
+            "x-draftgate-mode",
+            "x-request-timeout",
+        ],
         expose_headers=[
+            "etag",
+            "retry-after",
+            *(
+                f"x-ratelimit-{what}-{unit}"
+                for what in ("limit", "remaining", "reset")
+                for unit in ("requests", "tokens")
+            ),
             "x-request-id",
             "x-draftgate-decision-id",
             "x-draftgate-mode",

@@ -136,7 +136,7 @@ async def open_texts(
     await addenda.append_addendum(access)
     return {
         facts.kind: vault.unlock(
-            Locked(facts.key_id, ciphertext or ""), purpose(facts.decision_id, facts.kind)
+            Locked(facts.key_id, ciphertext or ""), purpose(access.decision_id, facts.kind)
         ).decode("utf-8", "replace")
         for facts, ciphertext in captured
     }

@@ -176,10 +176,11 @@ class Exchange:
         """
         if chunk.finish_reason in _UNSENT:
             raise BackendFailed(detail=f"the backend gave up: {chunk.finish_reason}")
-        if chunk.text and self.first_token_seconds is None:
+        said = chunk.text + "".join((call.name or "") + call.arguments for call in chunk.calls)
+        if said and self.first_token_seconds is None:
             self.first_token_seconds = time.perf_counter() - self.arrived
-        if self.keeps_text and chunk.text:
-            self._texts.setdefault(chunk.index, []).append(chunk.text)
+        if self.keeps_text and said:
+            self._texts.setdefault(chunk.index, []).append(said)
         if chunk.finish_reason is not None:
             self.finished[chunk.index] = chunk.finish_reason
 

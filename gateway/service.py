@@ -221,6 +221,9 @@ class Gateway:
             await reply.wait()
         while self._settling:
             await asyncio.wait(tuple(self._settling))
+        if self._shadows is not None:
+            # What was offered meanwhile is dropped, on record.
+            await self._shadows.aclose()
         for backend in self._backends.values():
             await backend.aclose()
         await self._audit.aclose()

@@ -100,12 +100,12 @@ class Shadows:
     async def _result(self, waiting: _Waiting) -> Shadow:
         try:
             run = await waiting.backend.decode_again(waiting.job, patient=True)
+            if run is None:
+                return self._dropped(waiting, "evicted")
+            found = compare(waiting.emitted, run.answers)
         except Exception:  # noqa: BLE001 - logged: nobody waits for this run
             self._log.exception("shadow_run_failed", decision_id=waiting.decision_id)
             return self._dropped(waiting, "failed")
-        if run is None:
-            return self._dropped(waiting, "evicted")
-        found = compare(waiting.emitted, run.answers)
         return Shadow(
             decision_id=waiting.decision_id,
             added_at=self._clock(),

@@ -7,6 +7,7 @@ and an algorithm that needs a private key, so that a published key cannot sign.
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import urllib.request
@@ -25,6 +26,8 @@ _KEYS_SECONDS = 300.0
 _FETCH_SECONDS = 5.0
 _PAUSE_SECONDS = 10.0
 """Between two fetches for a key that is not known: made-up key ids must not flood the provider."""
+_FAILURE_SECONDS = 2.0
+"""How long nobody asks a provider again that did not answer."""
 _MAX_ID_LENGTH = 200
 _MAX_DOCUMENT_BYTES = 1 << 20
 
@@ -62,6 +65,7 @@ class OidcVerifier:
         self._lock = threading.Lock()
         self._client: jwt.PyJWKClient | None = None
         self._fetched_at = -_PAUSE_SECONDS
+        self._failed_until = -math.inf
 
     def verify(self, token: str) -> Grant:
         """What the token's holder may do.
@@ -101,6 +105,9 @@ class OidcVerifier:
 
     def _key(self, key_id: str) -> jwt.PyJWK | None:
         with self._lock:
+            # Whoever makes tokens up must not keep us waiting for a provider that does not answer.
+            if self._clock() < self._failed_until:
+                raise _unreachable()
             try:
                 client = self._client = self._client or self._connect()
                 found = _named(client.get_signing_keys(), key_id)
@@ -110,9 +117,8 @@ class OidcVerifier:
                     found = _named(client.get_signing_keys(refresh=True), key_id)
                 return found
             except (PyJWKClientError, OSError, ValueError) as error:
-                raise Unavailable(
-                    "The identity provider's keys cannot be fetched; try again soon.", retry_after=5
-                ) from error
+                self._failed_until = self._clock() + _FAILURE_SECONDS
+                raise _unreachable() from error
 
     def _connect(self) -> jwt.PyJWKClient:
         url = self._url or _discovered(self._issuer)
@@ -142,3 +148,8 @@ def _reason(error: PyJWTError) -> str:
         jwt.MissingRequiredClaimError: "a claim is missing",
     }
     return next((text for kind, text in known.items() if isinstance(error, kind)), "no such token")
+
+
+def _unreachable() -> Unavailable:
+    message = "The identity provider's keys cannot be fetched; try again soon."
+    return Unavailable(message, retry_after=5)

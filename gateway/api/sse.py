@@ -99,6 +99,7 @@ class _StreamingResponse(ASGIResponse):
         # The reply then ends with an error, so the loop below never waits for a client that left.
         watch.add_done_callback(lambda _: self._reply.cancel())
         beat = asyncio.create_task(self._beat(send))
+        beat.add_done_callback(self._end_with)
         try:
             async for piece in frames(self._events):
                 await self._send(send, piece)
@@ -108,6 +109,11 @@ class _StreamingResponse(ASGIResponse):
         finally:
             watch.cancel()
             beat.cancel()
+
+    def _end_with(self, beat: asyncio.Task[None]) -> None:
+        """A comment that could not be sent tells that nobody reads."""
+        if not beat.cancelled() and beat.exception() is not None:
+            self._reply.cancel()
 
     async def _send(self, send: Send, piece: bytes) -> None:
         async with self._sending:

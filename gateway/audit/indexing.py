@@ -63,7 +63,9 @@ def _add(connection: sa.Connection, ended: Sequence[Mapping[str, Any]]) -> None:
 
 def _decided(row: sa.Row[Any]) -> Mapping[str, Any]:
     try:
-        return decision_facets(document.decode_decision(row.document))
+        made = decision_facets(document.decode_decision(row.document))
+        # The row's own: a document that was tampered with may name another's.
+        return {**made, "decision_id": row.decision_id, "created_at": row.created_at}
     except msgspec.DecodeError:
         # It has to be found all the same: reading it says what is wrong with it.
         names = ("decision_id", "created_at", "caller", "model", "domain", "mode", "rule")
@@ -76,6 +78,7 @@ def _ended(row: sa.Row[Any]) -> Mapping[str, Any] | None:
     if row.outcome is None:
         return None
     try:
-        return outcome_facets(document.decode_outcome(row.outcome))
+        made = outcome_facets(document.decode_outcome(row.outcome))
+        return {**made, "decision_id": row.decision_id}
     except msgspec.DecodeError:
         return None

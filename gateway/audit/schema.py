@@ -367,6 +367,9 @@ def event_row(record: EvidenceEvent, writer: str) -> Row:
     cell = record.cell.id
 
     def is_news(connection: sa.Connection) -> Mapping[str, Any] | None:
+        # One gateway after the other: two that met the same evidence must not both find it new.
+        version = sa.select(sa.table("alembic_version", sa.column("version_num")))
+        connection.execute(version.with_for_update())
         query = (
             sa.select(evidence_events.c.kind)
             .where(evidence_events.c.cell == cell)

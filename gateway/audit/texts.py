@@ -52,7 +52,7 @@ def bare(table: str, row: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 def what_is_wrong(row: Mapping[str, Any], *, may_be_gone: bool) -> tuple[FaultKind, str] | None:
     """Why the text in a row, whose record is right, is not what was captured; None: it is."""
-    ciphertext = row["ciphertext"]
+    ciphertext = row.get("ciphertext")
     try:
         facts = document.decode_text(row["document"])
     except msgspec.DecodeError as error:

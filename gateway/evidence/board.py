@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.audit.record import DecisionRecord, EvidenceEvent, OutcomeRecord, Shadow
-from gateway.cell import OTHER, Cell
+from gateway.cell import OTHER, Cell, decided_cell
 from gateway.evidence.state import CellState, executed_cell
 
 
@@ -73,6 +73,9 @@ class Board:
             return None
         decision, outcome = settled.records
         cell = executed_cell(decision, outcome.execution)
+        if cell is not None and outcome.attestation == "attestation_failed":
+            # Another may have run than was decided; only what is decided can be decided otherwise.
+            cell = decided_cell(decision.signals, decision.request.model, decision.decision)
         if cell is None:
             return None
         shadow, state = settled.shadow, self._state(cell)

@@ -137,10 +137,14 @@ class Journal:
 
     def _events(self, query: sa.Select[str]) -> tuple[EvidenceEvent, ...]:
         texts: Sequence[str] = self._read(lambda c: c.scalars(query).all())
-        try:
-            return tuple(document.decode_event(text) for text in texts)
-        except msgspec.DecodeError as error:
-            raise AuditUnavailable(f"an evidence event of the log is damaged: {error}") from error
+        found = []
+        for text in texts:
+            try:
+                found.append(document.decode_event(text))
+            except msgspec.DecodeError as error:
+                # `draftgate decisions verify` names it; the other cells must not wait for that.
+                self._log.error("evidence_event_damaged", error=str(error))
+        return tuple(found)
 
     def _read(self, query: Callable[[sa.Connection], _T]) -> _T:
         with _reported("read"), self._engine.connect() as connection:

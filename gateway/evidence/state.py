@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
-from gateway.cell import OTHER, Cell, domain_of
+from gateway.cell import Cell, domain_of
 from gateway.evidence.eprocess import EProcess
 from gateway.execution import Execution
 from gateway.tally import Tally
@@ -42,7 +42,8 @@ class CellState(msgspec.Struct, frozen=True, kw_only=True):
         run = outcome.execution
         tally = run.tally or NO_TALLY
         budget = decision.decision.max_distortion
-        bets = self.is_news(outcome) and (self.cell != OTHER or is_exact(run))
+        # What ran may be lossy where an exact verifier was decided: that is no evidence of the cell.
+        bets = self.is_news(outcome) and (is_exact(run) or self.cell.verifier == run.verifier)
         return msgspec.structs.replace(
             self,
             requests=self.requests + 1,

@@ -151,10 +151,10 @@ class Watch:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
-        if self._messenger is not None:
-            await self._messenger.aclose()
         with contextlib.suppress(AuditUnavailable):
             await self.step()
+        if self._messenger is not None:
+            await self._messenger.aclose()
         if self._is_changed:
             await self._save()
         await asyncio.to_thread(self._journal.close)

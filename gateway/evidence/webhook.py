@@ -80,13 +80,27 @@ class Webhook:
         task.add_done_callback(self._under_way.discard)
 
     async def aclose(self) -> None:
-        """Give up what is still under way."""
+        """Let what is under way have one more attempt's time, then give it up."""
         tasks = tuple(self._under_way)
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._timeout)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _deliver(self, event: EvidenceEvent) -> None:
+        try:
+            error = await self._attempts(event)
+        except asyncio.CancelledError:
+            self._log.error(
+                "webhook_not_delivered", cell=event.cell.text, error="the end came first"
+            )
+            raise
+        if error:
+            self._log.error("webhook_not_delivered", cell=event.cell.text, error=error)
+
+    async def _attempts(self, event: EvidenceEvent) -> str:
+        """Why it could not be delivered; empty where it was."""
         body = message(event)
         headers = {"content-type": "application/json", "user-agent": "draftgate"}
         if self._secret:
@@ -98,13 +112,13 @@ class Webhook:
                 pause *= 2
             try:
                 await asyncio.to_thread(self._post, self._url, body, headers, self._timeout)
-                return
+                return ""
             except OSError as failure:
                 error = str(failure) or type(failure).__name__
             except Exception as failure:  # noqa: BLE001 - said below; nobody awaits this
                 error = f"{type(failure).__name__}: {failure}"
                 break
-        self._log.error("webhook_not_delivered", cell=event.cell.text, error=error)
+        return error
 
 
 def message(event: EvidenceEvent) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +346,22 @@ def test_the_configuration_keeps_what_no_decision_speaks_of(
 
     assert [(facts.truncated, facts.size) for facts in answered.texts] == [(True, 40), (False, 24)]
     assert [facts.kind for facts in denied.texts] == ["prompt"]
+
+
+def test_a_text_that_was_copied_to_another_request_does_not_open(live: LiveServer) -> None:
+    first, second = ask(live, "a function for ann"), ask(live, "a function for bob")
+    kept(live, first)
+    kept(live, second)
+    path = live.config.audit.url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
+        found = connection.execute(
+            "SELECT document, ciphertext FROM texts WHERE decision_id = ? AND kind = 'prompt'",
+            (first,),
+        ).fetchone()
+        connection.execute(
+            "UPDATE texts SET document = ?, ciphertext = ? WHERE decision_id = ? AND kind = 'prompt'",
+            (*found, second),
+        )
+
+    assert show(live, second, "?text=true").status_code == 409
+    assert show(live, first, "?text=true").status_code == 200

@@ -246,3 +246,13 @@ def test_the_id_of_a_cell_is_fit_for_a_url_and_its_own() -> None:
     assert slashed.id.isalnum()
     assert len({slashed.id, CODE.id, OTHER.id}) == 3
     assert Cell("a", "b", "c", "d").id != Cell("ab", "", "c", "d").id
+
+
+def test_a_failed_attestation_counts_where_it_was_decided_and_lossy_tokens_do_not_bet() -> None:
+    board = Board(8)
+    ran = outcome(tally=STRONG, verifier="typical", verifier_class="lossy")
+    state = board.fold(settled(1, msgspec.structs.replace(ran, attestation="attestation_failed")))
+
+    assert state is not None
+    assert (state.cell, state.attestation_failures) == (CODE, 1)
+    assert state.eprocess == EProcess()

@@ -426,3 +426,17 @@ async def test_verification_covers_alarms_and_clearings(
         f"UPDATE evidence_events SET document = '{json.dumps(changed)}' WHERE kind = 'clearing'"
     )
     assert not check()
+
+
+async def test_a_damaged_event_costs_no_start(
+    make: Callable[..., Gateway], log_database: LogDatabase
+) -> None:
+    one = await make().open()
+    await one.answer(1, STRONG)
+    await one.watch.step()
+    assert len(one.watch.last_events) == 1
+    log_database.run("UPDATE evidence_events SET document = '{'")
+
+    two = await make().open()
+
+    assert two.requests() == 1

@@ -206,7 +206,7 @@ class LocalBackend:
             job,
             second,
             calls,
-            queue_seconds=self._queue_seconds,
+            queue_seconds=None if patient else self._queue_seconds,
         )
         try:
             mode, grammar = self._mode(job.decision), job.prompt.grammar

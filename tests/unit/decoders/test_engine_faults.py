@@ -234,3 +234,22 @@ def test_a_line_that_refuses_has_not_changed():
     assert list(line) == tickets[:3]
     assert [line.take() for _ in range(3)] == tickets[:3]
     assert len(line) == 0
+
+
+class Unreadable:
+    """What is left of a tensor whose device is gone."""
+
+    def tolist(self):
+        raise RuntimeError("the device is gone")
+
+
+def test_measurements_that_cannot_be_read_cost_no_answer(monkeypatch):
+    def lose(ticket, columns):
+        ticket._measured = Unreadable()
+
+    monkeypatch.setattr("decoders.request.Ticket.add_measured", lose)
+
+    (ticket,) = answers(make_engine(), [make_request()])
+
+    assert ticket.error is None
+    assert ticket.sequence.num_output_tokens > 0
