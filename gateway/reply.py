@@ -78,7 +78,8 @@ class Reply:
         After ``patience`` seconds it returns without one, and iterating raises what then fails.
         """
         try:
-            self._next = await asyncio.wait_for(self._queue.get(), patience)
+            async with asyncio.timeout(patience):
+                self._next = await self._queue.get()
         except TimeoutError:
             return
         self._primed = True

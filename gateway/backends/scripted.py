@@ -279,7 +279,8 @@ class ScriptedGeneration:
             await asyncio.sleep(0)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
 
     def _count(self, chunk: Chunk) -> None:
         run = self._execution

@@ -166,8 +166,10 @@ class Watch:
     async def _run(self) -> None:
         while True:
             if not self._follower.is_behind:
+                # Not `wait_for`: it may lose the cancellation that comes with an outcome.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._poll_seconds)
+                    async with asyncio.timeout(self._poll_seconds):
+                        await self._wake.wait()
             self._wake.clear()
             try:
                 await self.step()

@@ -440,3 +440,17 @@ async def test_a_damaged_event_costs_no_start(
     two = await make().open()
 
     assert two.requests() == 1
+
+
+async def test_a_watch_that_is_closed_as_an_outcome_comes_ends(
+    make: Callable[..., Gateway],
+) -> None:
+    one = await make().open()
+    for _ in range(5):
+        one.start()
+        one.watch._poll_seconds = 60.0
+        await one.watch.start()
+        await asyncio.sleep(0.1)
+        one.watch.notice()
+        async with asyncio.timeout(5):
+            await one.watch.aclose()
