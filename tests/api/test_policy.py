@@ -201,7 +201,7 @@ async def test_requests_meet_whole_policies_while_the_file_changes_under_them(
             asking = [asyncio.create_task(_ask(client, done, hashes)) for _ in range(2)]
             for i in range(100):
                 _replace(live.config.policy, _edition(texts, i))
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.04)
             done.set()
             seen = [name for task in asking for name in await task]
     assert set(seen) == {"even", "odd"}
