@@ -42,15 +42,12 @@ async def classify(
     A prompt of token ids counts as text left unscored, whether a classifier says so or not.
     """
     names = tuple(classifiers)
-    readings = await asyncio.gather(
-        *(
-            asyncio.wait_for(
-                asyncio.to_thread(classifiers[name].classify, request), timeout_seconds
-            )
-            for name in names
-        ),
-        return_exceptions=True,
-    )
+
+    async def read(name: str) -> Reading:
+        async with asyncio.timeout(timeout_seconds):
+            return await asyncio.to_thread(classifiers[name].classify, request)
+
+    readings = await asyncio.gather(*map(read, names), return_exceptions=True)
     failures = [
         f"{name}: {type(reading).__name__}: {reading}".rstrip(": ")
         for name, reading in zip(names, readings, strict=True)

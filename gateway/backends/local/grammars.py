@@ -47,7 +47,8 @@ class Grammars:
         except RuntimeError:  # the pool is shut down
             raise Unavailable("The engine is shutting down.", retry_after=5) from None
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(work), COMPILE_SECONDS)
+            async with asyncio.timeout(COMPILE_SECONDS):
+                return await asyncio.wrap_future(work)
         except TimeoutError:
             if work.cancel():  # no thread had begun it
                 raise QueueFull(
