@@ -222,7 +222,7 @@ class Engine:
         for ticket in everybody:
             self._drafter.forget(ticket)
             if not ticket.done.is_set():
-                ticket.error = f"{type(error).__name__}: {error}"
+                ticket.blame(error)
                 ticket.sequence.finish_reason = FinishReason.ERROR
                 ticket.close(FinishReason.ERROR, Piece(finish_reason=FinishReason.ERROR))
         if self._died is not None:
@@ -376,7 +376,7 @@ class Engine:
         _log.error("decoding failed for %d rows", len(tickets), exc_info=error)
         for ticket in tickets:
             if not ticket.done.is_set():
-                ticket.error = f"{type(error).__name__}: {error}"
+                ticket.blame(error)
                 if ticket.slot >= 0:
                     self.model.reset(ticket.slot)
                 self._finish(ticket, FinishReason.ERROR)

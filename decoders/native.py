@@ -89,6 +89,16 @@ def loads(names: list[str], arguments: str) -> str:
     )
 
 
+def spread(name: str, kind: str, scalar: str, lanes: int) -> str:
+    """Code that puts ``scalar`` into every lane of the vector ``%name``."""
+    vector = f"<{lanes} x {kind}>"
+    return (
+        f"  %{name}_in = insertelement {vector} poison, {kind} {scalar}, i32 0\n"
+        f"  %{name} = shufflevector {vector} %{name}_in, {vector} poison, "
+        f"<{lanes} x i32> zeroinitializer"
+    )
+
+
 def call_type(arguments: str) -> str:
     """The structure that holds the arguments."""
     return "{ " + ", ".join(_KINDS[letter] for letter in arguments) + " }"

@@ -179,16 +179,17 @@ def _noisy_best(scores: Tensor, keys: Sequence[int]) -> Tensor:
     """The argmax of each row of ``scores`` [n, vocab] + its noise, as int64 [n]."""
     if not reading_is_free(scores.device):
         return (scores + gumbel(keys, scores.shape[-1], scores.device)).argmax(dim=-1)
-    row, token = _contenders(scores, keys)
+    lengths, token = _contenders(scores, keys)
+    row = torch.arange(len(keys)).repeat_interleave(torch.tensor(lengths))
     states = torch.tensor(keys)[row] + _counter(scores.shape[-1], scores.device)[token]
     perturbed = scores[row, token] + _gumbel(states)
-    lengths = row.bincount(minlength=len(keys)).tolist()
     parts = zip(perturbed.split_with_sizes(lengths), token.split_with_sizes(lengths), strict=True)
     return torch.stack([token_ids[values.argmax()] for values, token_ids in parts])
 
 
-def _contenders(scores: Tensor, keys: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Rows and ids of tokens among which each row's argmax of score + noise certainly is.
+def _contenders(scores: Tensor, keys: Sequence[int]) -> tuple[list[int], Tensor]:
+    """Ids of tokens among which each row's argmax of score + noise certainly is, row after row, and
+    how many each row has.
 
     Logarithms in double precision are most of the work of a choice; few tokens need them. With the
     least noise L for the likeliest token, another wins only if it gets L + the distance of their
@@ -197,8 +198,8 @@ def _contenders(scores: Tensor, keys: Sequence[int]) -> tuple[Tensor, Tensor]:
     """
     code = find() if scores.dtype == torch.float32 else None
     if code is None:
-        rows, tokens = _contending(scores, keys).nonzero(as_tuple=True)
-        return rows, tokens
+        contend = _contending(scores, keys)
+        return contend.sum(dim=-1).tolist(), contend.nonzero(as_tuple=True)[1]
     scores, of_rows = scores.contiguous(), torch.tensor(keys)
     num_rows, vocab_size = scores.shape
     tokens = torch.empty(num_rows, vocab_size, dtype=torch.int32)
@@ -214,8 +215,9 @@ def _contenders(scores: Tensor, keys: Sequence[int]) -> tuple[Tensor, Tensor]:
         _FAR,
         torch.get_num_threads(),
     )
-    found = [ids[:count] for ids, count in zip(tokens, counts.tolist(), strict=True)]
-    return torch.arange(num_rows).repeat_interleave(counts), torch.cat(found).long()
+    lengths: list[int] = counts.tolist()
+    found = [ids[:length] for ids, length in zip(tokens, lengths, strict=True)]
+    return lengths, torch.cat(found).long()
 
 
 def _contending(scores: Tensor, keys: Sequence[int]) -> Tensor:

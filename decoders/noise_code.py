@@ -41,12 +41,6 @@ def _all(value: int, kind: str = "i64") -> str:
     return "<" + ", ".join(f"{kind} {signed}" for _ in range(_LANES)) + ">"
 
 
-def _spread(name: str, scalar: str, kind: str, vector: str) -> str:
-    return f"""
-  %{name}_in = insertelement {vector} poison, {kind} {scalar}, i32 0
-  %{name} = shufflevector {vector} %{name}_in, {vector} poison, <{_LANES} x i32> zeroinitializer"""
-
-
 _MINUS_INFINITY = "0xFFF0000000000000"
 _LANE_COUNTERS = "<" + ", ".join(f"i64 {(i + 1) * WEYL % (1 << 64)}" for i in range(_LANES)) + ">"
 _STEP = _all(_LANES * WEYL % (1 << 64))
@@ -80,9 +74,10 @@ look:
 looked:
   %top = call float @llvm.vector.reduce.fmax.v{_LANES}f32({_V} %most)
   %near_one = fsub float %top, %near
-  %far_one = fsub float %top, %far{_spread("near_all", "%near_one", "float", _V)}{
-    _spread("far_all", "%far_one", "float", _V)
-}{_spread("key_all", "%key", "i64", _L)}
+  %far_one = fsub float %top, %far
+{native.spread("near_all", "float", "%near_one", _LANES)}
+{native.spread("far_all", "float", "%far_one", _LANES)}
+{native.spread("key_all", "i64", "%key", _LANES)}
   %begin = add {_L} %key_all, {_LANE_COUNTERS}
   br label %block
 block:

@@ -210,6 +210,10 @@ class Ticket:
             return ()
         return sums
 
+    def blame(self, error: BaseException) -> None:
+        """Say what failed the row."""
+        self.error = f"{type(error).__name__}: {error}"
+
     def cancel(self) -> None:
         """Drop the row before the engine's next forward pass. Safe from any thread, and repeatable."""
         self.cancelled = True

@@ -116,28 +116,23 @@ class DraftLaws:
 
     def acceptance(self) -> tuple[Tensor, Tensor, Tensor]:
         """Accepted or not, against the overlap of the laws, where that is the chance of it."""
-        counted = ~self.accepted.isnan()
-        observed, expected, variance = hits(self.accepted, self.overlap)
-        return (
-            observed.where(counted, 0.0),
-            expected.where(counted, 0.0),
-            variance.where(counted, 0.0),
-        )
+        return hits(self.accepted, self.overlap, where=~self.accepted.isnan())
 
     def blindness(self, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether the draft gives next to nothing to the token, against the target's mass of such."""
-        observed, expected, variance = hits(self._q(token_ids) <= BLIND, self.blind)
-        return (
-            observed.where(self.known, 0.0),
-            expected.where(self.known, 0.0),
-            variance.where(self.known, 0.0),
-        )
+        return hits(self._q(token_ids) <= BLIND, self.blind, where=self.known)
 
 
-def hits(observed: Tensor, chance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Observed, expected and variance of events [n] of these chances."""
+def hits(
+    observed: Tensor, chance: Tensor, where: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Observed, expected and variance of events [n] of these chances; 0 but ``where`` they count."""
     expected = chance.clamp(0.0, 1.0)
-    return observed.double(), expected, expected * (1.0 - expected)
+    found = observed.double(), expected, expected * (1.0 - expected)
+    if where is None:
+        return found
+    seen, awaited, variance = (column.where(where, 0.0) for column in found)
+    return seen, awaited, variance
 
 
 def column(token_ids: Sequence[int], like: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def compare(emitted: Sequence[Sequence[int]], standard: Sequence[Decoded]) -> Co
     return Comparison(equal=True, num_tokens=count)
 
 
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+def first_difference(one: Sequence[object], other: Sequence[object]) -> int | None:
     """The first position at which two sequences are not the same; None: they are."""
     for position, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:

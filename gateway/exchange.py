@@ -176,7 +176,7 @@ class Exchange:
         """
         if chunk.finish_reason in _UNSENT:
             raise BackendFailed(detail=f"the backend gave up: {chunk.finish_reason}")
-        said = chunk.text + "".join((call.name or "") + call.arguments for call in chunk.calls)
+        said = chunk.said
         if said and self.first_token_seconds is None:
             self.first_token_seconds = time.perf_counter() - self.arrived
         if self.keeps_text and said:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gateway.again import Comparison, Decoded, Run, compare
+from gateway.again import Comparison, Decoded, Run, compare, first_difference
 from gateway.audit.digests import Digest, Digests
 from gateway.audit.query import Entry
 from gateway.audit.record import DecisionRecord
@@ -176,12 +176,8 @@ def _is_comparable(record: DecisionRecord, logged: Execution) -> bool:
 
 
 def _first_character(texts: Sequence[str], captured: Sequence[str]) -> int | None:
-    for text, before in zip(texts, captured, strict=False):
-        if text != before:
-            pairs = enumerate(zip(text, before, strict=False))
-            shorter = min(len(text), len(before))
-            return next((i for i, (a, b) in pairs if a != b), shorter)
-    return None
+    differences = map(first_difference, texts, captured)
+    return next((at for at in differences if at is not None), None)
 
 
 def _notes(record: DecisionRecord, logged: Execution, run: Run, prompt: Prompt) -> Iterator[str]:

@@ -6,6 +6,7 @@ One at a time, and only with what nobody else wants. Nothing here can delay or s
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,7 +17,6 @@ import msgspec
 from gateway.again import compare
 from gateway.audit.base import AddendumLog
 from gateway.audit.record import DecisionRecord, Shadow
-from gateway.audit.shadow import is_chosen
 from gateway.backends.base import Redecoder
 from gateway.errors import AuditUnavailable
 from gateway.execution import Execution
@@ -156,3 +156,9 @@ def _slim(job: Job) -> Job:
     return msgspec.structs.replace(
         job, request=bare, decision=standard(job.decision, "shadow run"), review=None
     )
+
+
+def is_chosen(decision_id: str, rate: float) -> bool:
+    """Whether a request is one of the share ``rate`` that is decoded again: by its id alone."""
+    bits = hashlib.sha256(f"draftgate shadow 1\n{decision_id}".encode()).digest()[:8]
+    return int.from_bytes(bits) < rate * 2**64

@@ -331,6 +331,11 @@ class Chunk(msgspec.Struct, frozen=True):
     calls: tuple[CallPiece, ...] = ()
     """What of calls comes after the text."""
 
+    @property
+    def said(self) -> str:
+        """All that the model says in it, calls too."""
+        return self.text + "".join((call.name or "") + call.arguments for call in self.calls)
+
 
 class ModelInfo(msgspec.Struct, frozen=True):
     """One model that a backend serves."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 
+from decoders import native
+
 LANES = 8
 """A head's dimension must be a multiple of it."""
 _MIXED_AT_ONCE = 64
@@ -179,8 +181,7 @@ entry:
   %s = getelementptr float, ptr %scratch, i64 {LANES}
 {tail}
   %most = load float, ptr %scratch, align 4
-  %most_in = insertelement {_V} poison, float %most, i32 0
-  %most_all = shufflevector {_V} %most_in, {_V} poison, {_I} zeroinitializer
+{native.spread("most_all", "float", "%most", LANES)}
   br label %weigh
 weigh:
   %w = phi i64 [0, %entry], [%w_after, %weigh]
@@ -231,8 +232,7 @@ mix{start}:
 {sums}
   %p_at{start} = getelementptr float, ptr %s, i64 %i{start}
   %p{start} = load float, ptr %p_at{start}, align 4
-  %pi{start} = insertelement {_V} poison, float %p{start}, i32 0
-  %pa{start} = shufflevector {_V} %pi{start}, {_V} poison, {_I} zeroinitializer
+{native.spread(f"pa{start}", "float", f"%p{start}", LANES)}
   %v_offset{start} = mul i64 %i{start}, %step
   %v_at{start} = getelementptr float, ptr %v, i64 %v_offset{start}
 {steps}
@@ -264,8 +264,7 @@ def _finish(head_dim: int) -> str:
     return f"""
 define internal void @finish(ptr %scratch, ptr %o) {{
   %mass = load float, ptr %scratch, align 4
-  %mass_in = insertelement {_V} poison, float %mass, i32 0
-  %mass_all = shufflevector {_V} %mass_in, {_V} poison, {_I} zeroinitializer
+{native.spread("mass_all", "float", "%mass", LANES)}
 {divisions}
   ret void
 }}"""

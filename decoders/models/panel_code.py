@@ -82,9 +82,7 @@ def _tile(rows: int, half: bool) -> str:
         lines += [
             f"  %xj{i} = getelementptr float, ptr %x{i}, i64 %j",
             f"  %s{i} = load float, ptr %xj{i}, align 4",
-            f"  %t{i} = insertelement {_VECTOR} poison, float %s{i}, i32 0",
-            f"  %u{i} = shufflevector {_VECTOR} %t{i}, {_VECTOR} poison, "
-            f"<{PANEL_WIDTH} x i32> zeroinitializer",
+            native.spread(f"u{i}", "float", f"%s{i}", PANEL_WIDTH),
             f"  %new{i} = call {_VECTOR} @llvm.fma.v{PANEL_WIDTH}f32("
             f"{_VECTOR} %u{i}, {_VECTOR} %weights, {_VECTOR} %sum{i})",
         ]

@@ -6,13 +6,16 @@ The records are the truth: whatever is here can be made from them again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.audit.record import DecisionRecord, OutcomeRecord
+from gateway.types import FinishReason
 
 KEY_LENGTH = 256
 """Characters of a text that an index keeps; PostgreSQL refuses index entries over 2.7 kB."""
+DECISION_COPIES = ("decision_id", "created_at", "caller", "model", "domain", "mode", "rule")
+"""What also stands in the columns of the decision itself, with the same value."""
 
 
 def decision_facets(record: DecisionRecord) -> Mapping[str, Any]:
@@ -46,7 +49,7 @@ def decision_facets(record: DecisionRecord) -> Mapping[str, Any]:
 def outcome_facets(record: OutcomeRecord) -> Mapping[str, Any]:
     """What the outcome adds to the row, with the ``decision_id`` of the request."""
     execution, timings = record.execution, record.timings
-    reasons = ",".join(sorted({reason.value for reason in record.finish_reasons}))
+    reasons = distinct(record.finish_reasons)
     return {
         "decision_id": record.decision_id,
         "executed": execution.mode and execution.mode.value,
@@ -65,6 +68,11 @@ def outcome_facets(record: OutcomeRecord) -> Mapping[str, Any]:
         "first_token_seconds": timings.first_token,
         "total_seconds": timings.total,
     }
+
+
+def distinct(reasons: Iterable[FinishReason]) -> str:
+    """The reasons of a request's choices, each once and in a fixed order."""
+    return ",".join(sorted({reason.value for reason in reasons}))
 
 
 def key(text: str) -> str:

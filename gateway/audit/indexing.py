@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from gateway.audit import document
-from gateway.audit.facets import decision_facets, outcome_facets
+from gateway.audit.facets import DECISION_COPIES, decision_facets, outcome_facets
 from gateway.audit.schema import Row, decisions, facets, outcomes
 
 _PAGE = 500
@@ -68,10 +68,14 @@ def _decided(row: sa.Row[Any]) -> Mapping[str, Any]:
         return {**made, "decision_id": row.decision_id, "created_at": row.created_at}
     except msgspec.DecodeError:
         # It has to be found all the same: reading it says what is wrong with it.
-        names = ("decision_id", "created_at", "caller", "model", "domain", "mode", "rule")
         unknown = {"request_id": "", "digest": "", "team": None, "backend": "", "policy_hash": ""}
         flags = {"streamed": False, "denied": False, "truncated": False}
-        return {**unknown, **flags, "scores": {}, **{name: getattr(row, name) for name in names}}
+        return {
+            **unknown,
+            **flags,
+            "scores": {},
+            **{name: getattr(row, name) for name in DECISION_COPIES},
+        }
 
 
 def _ended(row: sa.Row[Any]) -> Mapping[str, Any] | None:

@@ -21,6 +21,7 @@ from gateway.audit.schema import (
     metadata,
     outcomes,
     seals,
+    take_turns,
     texts,
     writers,
 )
@@ -30,7 +31,6 @@ STEP = 1000
 """Links that are dropped in one transaction: while it lasts, no request can be recorded."""
 
 _FILL = 0.9
-_ONLY_ROW = sa.select(sa.table("alembic_version", sa.column("version_num")))
 _EMPTY = Pruning(cuts={}, along=(), kept=(), writer="", dropped={}, first_at=0.0, last_at=0.0)
 
 
@@ -76,7 +76,7 @@ class Prune:
 
     def _drop(self, connection: sa.Connection) -> Mapping[str, Any] | None:
         # Two gateways must not each base a seal on the same earlier one.
-        connection.execute(_ONLY_ROW.with_for_update())
+        take_turns(connection)
         excess = self._excess(connection)
         for writer in heads.oldest_first(connection):
             prefix = self._prefix(connection, writer, excess)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gateway.audit import document
-from gateway.audit.facets import KEY_LENGTH, decision_facets, key, outcome_facets
+from gateway.audit.facets import (
+    DECISION_COPIES,
+    KEY_LENGTH,
+    decision_facets,
+    distinct,
+    outcome_facets,
+)
 from gateway.audit.record import (
     Addendum,
     DecisionRecord,
@@ -280,41 +286,36 @@ class Row(NamedTuple):
     """What the row adds to the facets of its request."""
 
 
+_ONLY_ROW = sa.select(sa.table("alembic_version", sa.column("version_num")))
+
+
+def take_turns(connection: sa.Connection) -> None:
+    """Let no other writer that asks for it too go on before this transaction has ended."""
+    connection.execute(_ONLY_ROW.with_for_update())
+
+
 def decision_row(record: DecisionRecord, writer: str) -> Row:
     """The row of a decision record. Raises ValueError when the record cannot be written down."""
-    top = record.signals.top("domain")
-    return Row(
-        decisions,
-        {
-            "decision_id": record.decision_id,
-            "created_at": record.created_at,
-            "writer": writer,
-            "caller": key(record.caller.id),
-            "model": key(record.request.model),
-            "domain": None if top is None else key(top.value),
-            "mode": record.decision.mode.value,
-            "rule": key(record.decision.rule),
-            "document": document.encode(record),
-        },
-        facets=decision_facets(record),
-    )
+    made = decision_facets(record)
+    copies = {name: made[name] for name in DECISION_COPIES}
+    values = {**copies, "writer": writer, "document": document.encode(record)}
+    return Row(decisions, values, facets=made)
 
 
 def outcome_row(record: OutcomeRecord) -> Row:
     """The row of an outcome record. Raises ValueError when the record cannot be written down."""
-    # One index entry a request: the distinct reasons of its choices, in a fixed order.
-    reasons = ",".join(sorted({reason.value for reason in record.finish_reasons}))
+    made = outcome_facets(record)
     return Row(
         outcomes,
         {
             "decision_id": record.decision_id,
             "finished_at": record.finished_at,
-            "mode": record.execution.mode and record.execution.mode.value,
-            "attestation": record.attestation,
-            "finish_reason": reasons or None,
+            "mode": made["executed"],
+            "attestation": made["attestation"],
+            "finish_reason": distinct(record.finish_reasons) or None,
             "document": document.encode(record),
         },
-        facets=outcome_facets(record),
+        facets=made,
     )
 
 
@@ -367,9 +368,8 @@ def event_row(record: EvidenceEvent, writer: str) -> Row:
     cell = record.cell.id
 
     def is_news(connection: sa.Connection) -> Mapping[str, Any] | None:
-        # One gateway after the other: two that met the same evidence must not both find it new.
-        version = sa.select(sa.table("alembic_version", sa.column("version_num")))
-        connection.execute(version.with_for_update())
+        # Two gateways that met the same evidence must not both find it new.
+        take_turns(connection)
         query = (
             sa.select(evidence_events.c.kind)
             .where(evidence_events.c.cell == cell)

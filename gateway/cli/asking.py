@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +23,21 @@ class BadInput(click.ClickException):
     """A wrong value, or no log to read."""
 
     exit_code = 2
+
+
+class Missing(click.ClickException):
+    """Nothing has this id, or it has nothing of what is asked for."""
+
+    exit_code = 1
+
+
+@contextmanager
+def as_bad_input() -> Iterator[None]:
+    """What goes wrong with the log or the input, as the command's error."""
+    try:
+        yield
+    except (ConfigError, GatewayError) as error:
+        raise BadInput(str(error)) from error
 
 
 class Moment(click.ParamType[float]):
@@ -101,10 +117,8 @@ def ask(url: str | None, question: Callable[[DecisionReader], Awaitable[_T]]) ->
         finally:
             await reader.aclose()
 
-    try:
+    with as_bad_input():
         return asyncio.run(run())
-    except (ConfigError, GatewayError) as error:
-        raise BadInput(str(error)) from error
 
 
 def _parsed(pairs: list[tuple[str, str]]) -> Filters:

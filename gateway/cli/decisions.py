@@ -6,8 +6,7 @@ import asyncio
 import getpass
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -21,18 +20,11 @@ from gateway.audit.query import MAX_LIMIT, Entry, Page
 from gateway.audit.record import Feedback
 from gateway.cli import entries as render
 from gateway.cli import ledger, texts
-from gateway.cli.asking import BadInput, Moment, ask, filtered, log_url
+from gateway.cli.asking import BadInput, Missing, Moment, as_bad_input, ask, filtered, log_url
 from gateway.cli.digest import digest
 from gateway.cli.printing import console
 from gateway.cli.statistics import stats
-from gateway.errors import ConfigError, GatewayError
 from gateway.types import DOMAINS
-
-
-class _NotFound(click.ClickException):
-    """Nothing has this id."""
-
-    exit_code = 1
 
 
 @click.group()
@@ -42,15 +34,6 @@ def decisions() -> None:
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one line an entry.")
 _by = click.option("--by", default=getpass.getuser, help="Who it is; by default the user.")
-
-
-@contextmanager
-def _as_bad_input() -> Iterator[None]:
-    """What goes wrong with the log or the input, as the command's error."""
-    try:
-        yield
-    except (ConfigError, GatewayError) as error:
-        raise BadInput(str(error)) from error
 
 
 _limit = click.option(
@@ -112,7 +95,7 @@ def show(decision_id: str, text: bool, by: str, as_json: bool, url: str | None) 
     captured: Mapping[str, str] = {}
     if text:
         audit = config.load().audit
-        with _as_bad_input():
+        with as_bad_input():
             found = entry.decision.decision_id
             captured = texts.captured_texts(found, url or audit.url, audit, by=by)
     if as_json:
@@ -147,7 +130,7 @@ def erase(
     if decision_id is not None:
         decision_id = _find(url, decision_id).decision.decision_id
     audit = config.load().audit
-    with _as_bad_input():
+    with as_bad_input():
         erased = texts.erase_texts(
             url or audit.url,
             audit,
@@ -199,7 +182,7 @@ def replay(
     if body is not None and prompt_file is not None:
         raise click.UsageError("Give --body or --prompt-file.")
     entry, settings = _find(url, decision_id), config.load(config_path)
-    with _as_bad_input():
+    with as_bad_input():
         equal = redecode.replay(
             entry,
             settings,
@@ -243,7 +226,7 @@ def give_feedback(
         finally:
             await store.aclose()
 
-    with _as_bad_input():
+    with as_bad_input():
         record = checked(found, domains, note, by=by, given_at=time.time())
         asyncio.run(append(record))
     click.echo(f"{render.plain(found)}: {', '.join(domains) or 'none of the ten'}")
@@ -255,7 +238,7 @@ def _find(url: str | None, decision_id: str) -> Entry:
     exact = [entry for entry in found if entry.decision.decision_id == decision_id]
     entries = exact or found
     if not entries:
-        raise _NotFound(f"no decision {decision_id!r} is in the log")
+        raise Missing(f"no decision {decision_id!r} is in the log")
     if len(entries) > 1:
         ids = ", ".join(render.plain(entry.decision.decision_id) for entry in entries)
         raise BadInput(f"{decision_id!r} is the beginning of several: {ids}")

@@ -10,9 +10,8 @@ import click
 from gateway import config
 from gateway.audit.digests import Digests
 from gateway.audit.keys import keyring
-from gateway.cli.asking import BadInput
+from gateway.cli.asking import as_bad_input
 from gateway.cli.printing import print_json
-from gateway.errors import ConfigError
 
 
 @click.command()
@@ -27,10 +26,8 @@ def digest(file: BinaryIO, config_path: Path | None, as_json: bool) -> None:
     One line for each key of the log that the environment holds, the one in use first, and one for
     records made without a key. `decisions search DIGEST` finds the requests.
     """
-    try:
+    with as_bad_input():
         digests = Digests(keyring(config.signing_secrets(config.load(config_path).audit)))
-    except ConfigError as error:
-        raise BadInput(str(error)) from error
     found = list(digests.candidates(file.read()))
     if as_json:
         print_json([{"digest": each.value, "digest_key": each.key_id} for each in found])

@@ -15,9 +15,9 @@ from gateway import config
 from gateway.audit.record import EvidenceEvent
 from gateway.cli import cells as render
 from gateway.cli import ledger
+from gateway.cli.asking import BadInput, Missing, as_bad_input, log_url
 from gateway.cli.entries import plain
 from gateway.cli.printing import console, print_json
-from gateway.errors import ConfigError, GatewayError
 from gateway.evidence.follower import Follower
 from gateway.evidence.journal import Journal
 from gateway.evidence.reading import Reading, readings
@@ -26,30 +26,17 @@ from gateway.evidence.watch import clearing
 _T = TypeVar("_T")
 
 
-class _NotFound(click.ClickException):
-    """No cell has this id, or it has nothing to clear."""
-
-    exit_code = 1
-
-
-class _BadInput(click.ClickException):
-    """A wrong value, or no log to read."""
-
-    exit_code = 2
-
-
 @click.group()
 def evidence() -> None:
     """Read what the tokens of each kind of traffic say together, and settle alarms."""
 
 
-_url = click.option("--url", help="The log's database URL; by default the configuration's.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @evidence.command("list")
 @_as_json
-@_url
+@log_url
 def list_cells(as_json: bool, url: str | None) -> None:
     """List all cells, those in alarm first."""
     found = _ask(url, _readings)
@@ -62,7 +49,7 @@ def list_cells(as_json: bool, url: str | None) -> None:
 @evidence.command("show")
 @click.argument("cell", metavar="ID")
 @_as_json
-@_url
+@log_url
 def show(cell: str, as_json: bool, url: str | None) -> None:
     """Show one cell whole. ID may be the beginning of an id that no other shares."""
     found = _ask(url, _readings)
@@ -77,7 +64,7 @@ def show(cell: str, as_json: bool, url: str | None) -> None:
 @click.argument("cell", metavar="[ID]", required=False)
 @click.option("--limit", type=click.IntRange(1, 10000), default=100, show_default=True)
 @_as_json
-@_url
+@log_url
 def history(cell: str | None, limit: int, as_json: bool, url: str | None) -> None:
     """List alarms and clearings, newest first: all of them, or those of one cell."""
 
@@ -99,7 +86,7 @@ def history(cell: str | None, limit: int, as_json: bool, url: str | None) -> Non
 @click.option("--reason", required=True, help="What was found and mended; kept in the log.")
 @click.option("--by", default=getpass.getuser, help="Who says so; by default the user.")
 @_as_json
-@_url
+@log_url
 def clear(cell: str, reason: str, by: str, as_json: bool, url: str | None) -> None:
     """Take an alarm for settled: its cell is decoded as decided again.
 
@@ -110,7 +97,7 @@ def clear(cell: str, reason: str, by: str, as_json: bool, url: str | None) -> No
     events = {event.cell.id: event for event in _ask(url, Journal.events)}
     event = events[_one(cell, list(events))]
     if event.kind != "alarm":
-        raise _NotFound(f"{event.cell.id} is not in alarm: there is nothing to clear")
+        raise Missing(f"{event.cell.id} is not in alarm: there is nothing to clear")
     audit = config.load().audit
 
     async def append(record: EvidenceEvent) -> bool:
@@ -121,11 +108,9 @@ def clear(cell: str, reason: str, by: str, as_json: bool, url: str | None) -> No
             await store.aclose()
 
     record = clearing(event, by=by, reason=reason, at=time.time())
-    try:
+    with as_bad_input():
         if not asyncio.run(append(record)):
-            raise _NotFound(f"{event.cell.id} has just been cleared by somebody else")
-    except (ConfigError, GatewayError) as error:
-        raise _BadInput(str(error)) from error
+            raise Missing(f"{event.cell.id} has just been cleared by somebody else")
     if as_json:
         print_json({"id": record.cell.id, "event": record})
         return
@@ -146,19 +131,17 @@ def _one(prefix: str, known: list[str]) -> str:
         return prefix
     found = [cell for cell in known if prefix and cell.startswith(prefix)]
     if not found:
-        raise _NotFound(f"no cell {prefix!r} is known; `draftgate evidence list` has all of them")
+        raise Missing(f"no cell {prefix!r} is known; `draftgate evidence list` has all of them")
     if len(found) > 1:
-        raise _BadInput(f"{prefix!r} is the beginning of several: {', '.join(found)}")
+        raise BadInput(f"{prefix!r} is the beginning of several: {', '.join(found)}")
     return found[0]
 
 
 def _ask(url: str | None, question: Callable[[Journal], _T]) -> _T:
     """What the log at ``url``, or the configured one, answers."""
-    try:
+    with as_bad_input():
         journal = Journal(url or config.load().audit.url)
         try:
             return question(journal)
         finally:
             journal.close()
-    except (ConfigError, GatewayError) as error:
-        raise _BadInput(str(error)) from error

@@ -9,10 +9,9 @@ import pytest
 
 from gateway.again import Comparison, Decoded, Run, compare, first_difference
 from gateway.audit.record import Addendum, DecisionRecord, Shadow
-from gateway.audit.shadow import is_chosen
 from gateway.errors import AuditUnavailable, QueueFull
 from gateway.execution import Execution
-from gateway.shadows import Shadows
+from gateway.shadows import Shadows, is_chosen
 from gateway.telemetry import Telemetry
 from gateway.types import ChatRequest, Job, Message, Mode, Prompt, Sampling
 from tests.records import decided

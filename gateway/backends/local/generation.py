@@ -141,7 +141,7 @@ class LocalGeneration:
         texts = [""] * self._job.request.n
         try:
             async for chunk in self:
-                texts[chunk.index] += chunk.text
+                texts[chunk.index] += chunk.said
         finally:
             await self.aclose()
         reasons = {ticket.sequence.finish_reason for ticket in self.tickets}
