@@ -33,7 +33,7 @@ _SHOWN = 5
 
 
 class Watch:
-    """Keeps the evidence of one gateway. Its ``run`` must be running."""
+    """Keeps the evidence of one gateway, from `start` to `aclose`."""
 
     def __init__(
         self,
@@ -116,7 +116,6 @@ class Watch:
             self._publish()
             for event in tuple(self._unstored.values()):
                 await self._store(event, is_new=event in raised)
-            self._publish()
             if self._is_changed and self._clock() - self._saved_at >= SAVE_SECONDS:
                 await self._save()
 
