@@ -70,6 +70,10 @@ def test_answers_that_leave_the_targets_law_are_decoded_standard_until_somebody_
     assert cell["log10_e"] > 6
     assert cell["last_event"]["cause"] == "e_value"
     assert cell["last_event"]["decision_id"] == before.headers["x-draftgate-decision-id"]
+    # Before the next answer: its evidence is as bad, and raises an alarm of its own cell.
+    counted = 'draftgate_evidence_alarms_total{cause="e_value"} 1.0'
+    metrics = until(lambda: text if counted in (text := live.get("/metrics").text) else None)
+    assert "draftgate_demoted_cells 1.0" in metrics
 
     after = ask(live)
     assert after.headers["x-draftgate-mode"] == "standard"
@@ -85,9 +89,6 @@ def test_answers_that_leave_the_targets_law_are_decoded_standard_until_somebody_
     ready = live.get("/readyz")
     assert ready.status_code == 200
     assert any(cell["id"] in warning for warning in ready.json()["warnings"])
-    metrics = live.get("/metrics").text
-    assert "draftgate_demoted_cells 1.0" in metrics
-    assert 'draftgate_evidence_alarms_total{cause="e_value"} 1.0' in metrics
 
     cleared = clear(live, cell["id"], {"reason": "The draft was rebuilt."})
     assert cleared.status_code == 200

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit import document, schema
+from gateway.audit import document, facets
 from gateway.audit.attestation import attest
 from gateway.audit.filters import Filters
 from gateway.audit.query import DecisionReader
@@ -97,10 +97,10 @@ def test_whatever_text_an_error_brings_its_outcome_can_be_written(error: str) ->
 @given(st.text(st.characters(), max_size=600))
 @example("\0a\0\ud800")
 def test_an_index_keeps_a_short_clean_copy_of_any_text(text: str) -> None:
-    kept = schema.key(text)
-    assert len(kept) <= schema.KEY_LENGTH
+    kept = facets.key(text)
+    assert len(kept) <= facets.KEY_LENGTH
     assert "\0" not in kept
-    assert kept == schema.key(kept)
+    assert kept == facets.key(kept)
     kept.encode("utf-8")
 
 

@@ -80,12 +80,7 @@ def test_a_dose_in_code_is_banned_in_every_language(judge: Judge, text: str) -> 
         ),
         ("Write a Python function that reverses a list.", "speculative", "code"),
         ("python quicksort", "speculative", "code"),
-        pytest.param(
-            "fizzbuzz in js",
-            "speculative",
-            "code",
-            marks=pytest.mark.xfail(reason="P(code) is .59, below the rule's bar", strict=True),
-        ),
+        ("fizzbuzz in js", "speculative", "code"),
         ("def f(x):\n    return x", "speculative", "code"),
         ("std::vector<int> v; v.push_back(3);", "speculative", "code"),
         ("My order arrived damaged and I want a refund, can you help me?", "hybrid", "support"),
