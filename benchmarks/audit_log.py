@@ -100,11 +100,11 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     # Not before: it imports torch, whose threads and memory have no part in this.
     from benchmarks.environment import describe
 
-    decision, outcome = _decision(0), _outcome(0)
+    shown = decision(0), outcome(0)
     return {
         "environment": describe("cpu"),
         "durable": "SQLite, write-ahead log, synchronous=FULL: an append returns after an fsync",
-        "record_bytes": [len(msgspec.json.encode(record)) for record in (decision, outcome)],
+        "record_bytes": [len(msgspec.json.encode(record)) for record in shown],
         "fsync_ms": fsync * 1000,
         "clients": CLIENTS,
         "requests": options.requests,
@@ -118,7 +118,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 async def _full_speed(setting: str, path: Path, requests: int) -> float:
     """Requests a second, with as many clients as there are, one request after the other."""
     numbers = iter(range(requests))
-    records = [(_decision(number), _outcome(number)) for number in range(requests)]
+    records = [(decision(number), outcome(number)) for number in range(requests)]
     with _setting(setting):
         store = await _open(setting, path)
 
@@ -143,8 +143,8 @@ async def _at_rate(setting: str, path: Path, rate: int, seconds: float) -> dict[
         store = await _open(setting, path)
 
         async def ask(number: int) -> None:
-            first.append(await _timed(lambda: store.append_decision(_decision(number))))
-            last.append(await _timed(lambda: store.append_outcome(_outcome(number))))
+            first.append(await _timed(lambda: store.append_decision(decision(number))))
+            last.append(await _timed(lambda: store.append_outcome(outcome(number))))
 
         started = time.perf_counter()
         tasks = []
@@ -199,7 +199,7 @@ def _percentile(values: Sequence[float], percent: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def _decision(number: int) -> DecisionRecord:
+def decision(number: int) -> DecisionRecord:
     """As large as one of the shipped policy."""
     trace = tuple(
         RuleTrace(f"rule-{n}", "ban", False, f"domain medical 0.02 < 0.{n:02d}") for n in range(12)
@@ -239,7 +239,8 @@ def _decision(number: int) -> DecisionRecord:
     )
 
 
-def _outcome(number: int) -> OutcomeRecord:
+def outcome(number: int) -> OutcomeRecord:
+    """How that request ended."""
     return OutcomeRecord(
         decision_id=f"dec_{number:032x}",
         finished_at=time.time(),

@@ -14,6 +14,7 @@ from benchmarks.prompts import Prompt
 from benchmarks.runs import Throughput
 from decoders import CostModel, Engine, load_profile
 from decoders.loader import LoadedModel
+from decoders.meter import Meter
 from decoders.modes import Mode
 
 
@@ -44,7 +45,7 @@ def measure_throughput(
     found: list[Throughput] = []
     expected: dict[float, list[list[int]]] = {}
     try:
-        tasks_at = {each: _tasks(loaded, prompts, each, max_tokens) for each in temperatures}
+        tasks_at = {each: tasks_of(loaded, prompts, each, max_tokens) for each in temperatures}
         for number in range(rounds):
             for temperature, tasks in tasks_at.items():
                 for at, width in enumerate(concurrency):
@@ -55,7 +56,7 @@ def measure_throughput(
                         before = guard.read()
                         rows = []
                         for name in names:
-                            row, outputs = _decode(loaded, modes[name], tasks, width)
+                            row, outputs = decode_all(loaded, modes[name], tasks, width)
                             wanted = expected.setdefault(temperature, outputs)
                             equal = sum(a == b for a, b in zip(outputs, wanted, strict=True))
                             rows.append(replace(row, rows=name, round=number, equal=equal))
@@ -69,9 +70,10 @@ def measure_throughput(
     return found
 
 
-def _tasks(
+def tasks_of(
     loaded: LoadedModel, prompts: Sequence[Prompt], temperature: float, max_tokens: int
 ) -> list[Task]:
+    """The first turns of ``prompts``, each with a seed of its own."""
     return [
         Task(
             loaded.tokenizer.encode_chat([{"role": "user", "content": prompt.turns[0]}]),
@@ -84,11 +86,19 @@ def _tasks(
     ]
 
 
-def _decode(
-    loaded: LoadedModel, mode: Mode, tasks: Sequence[Task], width: int
+def decode_all(
+    loaded: LoadedModel,
+    mode: Mode,
+    tasks: Sequence[Task],
+    width: int,
+    meter: Meter | None = None,
 ) -> tuple[Throughput, list[list[int]]]:
-    """All answers, with never more than ``width`` requests in the engine, and their counts."""
-    engine = Engine(loaded.model, loaded.tokenizer, cost=CostModel(load_profile(loaded)))
+    """All answers, with never more than ``width`` requests in the engine, and their counts.
+
+    ``meter`` is the engine's: what is emitted is measured by it.
+    """
+    cost = CostModel(load_profile(loaded))
+    engine = Engine(loaded.model, loaded.tokenizer, cost=cost, meter=meter)
     waiting = [request(task, mode) for task in tasks]
     tickets = []
     start = time.perf_counter()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
-from gateway.audit import heads
+from gateway.audit import database, heads
 from gateway.audit.chain import Link
 from gateway.audit.schema import LOGGED, chain, seals
 
@@ -120,3 +121,14 @@ class DatabaseHoldings:
         query = sa.select(logged.table).where(key.in_(keys)).order_by(key)
         found = (row._asdict() for row in self._connection.execute(query))
         return {str(values[key.name]): values for values in found}
+
+
+@contextmanager
+def open_holdings(url: str, *, busy_seconds: float = 5.0) -> Iterator[DatabaseHoldings]:
+    """The log at ``url``, as it is now. Raises ConfigError when no log of this version is there."""
+    engine = database.connect_reader(database.locate(url), busy_seconds)
+    try:
+        with engine.connect() as connection:
+            yield DatabaseHoldings(connection)
+    finally:
+        engine.dispose()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ from gateway.audit.archive import FileHoldings, open_sink, open_source, write_ar
 from gateway.audit.copying import copy_in
 from gateway.audit.erasure import Wanted
 from gateway.audit.findings import Fault, Report
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit.keys import Keyring, keyring
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
@@ -39,6 +40,9 @@ _config = click.option(
 )
 _url = click.option("--url", help="The log's database URL; by default the configuration's.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+_holdings = partial(open_holdings, busy_seconds=_BUSY_SECONDS)
 
 
 class _Failed(click.ClickException):
@@ -226,16 +230,6 @@ def _verify_file(
 
 def _keys(audit: AuditConfig) -> Keyring:
     return keyring(config.signing_secrets(audit))
-
-
-@contextmanager
-def _holdings(url: str) -> Iterator[DatabaseHoldings]:
-    engine = database.connect_reader(database.locate(url), _BUSY_SECONDS)
-    try:
-        with engine.connect() as connection:
-            yield DatabaseHoldings(connection)
-    finally:
-        engine.dispose()
 
 
 def _run(steps: Iterator[None], advance: Callable[[], object]) -> int:

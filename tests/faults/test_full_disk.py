@@ -12,7 +12,7 @@ FILL = """
 import asyncio, resource, signal, sys
 from gateway.audit.keys import Key, Keyring
 from gateway.audit.anchor import Anchor, read_anchor
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit import database
 from gateway.audit.store import DecisionStore
 from gateway.audit.verification import verify
@@ -42,10 +42,8 @@ async def main(url, anchor):
     await store.append_decision(decided(200, reason="x" * 100_000))
     await store.append_outcome(outcome_record(200))
     await store.aclose()
-    engine = database.connect_reader(database.locate(url), 5.0)
-    with engine.connect() as connection:
-        report = verify(DatabaseHoldings(connection), KEYS, anchor=read_anchor(Path(anchor)))
-    engine.dispose()
+    with open_holdings(url) as holdings:
+        report = verify(holdings, KEYS, anchor=read_anchor(Path(anchor)))
     assert report.verified, report.faults
     assert 0 < len(acknowledged) < 100
     assert report.records["decisions"] == report.records["outcomes"] == len(acknowledged) + 1

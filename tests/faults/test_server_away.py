@@ -9,8 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.audit import database
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit.keys import Key, Keyring
 from gateway.audit.store import DecisionStore
 from gateway.audit.verification import verify
@@ -57,10 +56,8 @@ async def test_requests_are_refused_while_the_server_is_away_and_taken_when_it_i
     third = await DecisionStore.open(url, keys=KEYS)
     assert third.interrupted == 1
     await third.aclose()
-    engine = database.connect_reader(database.locate(url), 5.0)
-    with engine.connect() as connection:
-        report = verify(DatabaseHoldings(connection), KEYS)
-    engine.dispose()
+    with open_holdings(url) as holdings:
+        report = verify(holdings, KEYS)
     assert report.verified, report.faults
     assert report.records["decisions"] == report.records["outcomes"] == 3
 

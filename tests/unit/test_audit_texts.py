@@ -15,7 +15,7 @@ from gateway.audit.archive import FileHoldings, open_sink, open_source, write_ar
 from gateway.audit.copying import copy_in
 from gateway.audit.erasure import Wanted
 from gateway.audit.findings import Report
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit.keys import keyring
 from gateway.audit.query import DecisionReader, Entry
 from gateway.audit.record import Access, Shadow, TextFacts
@@ -59,12 +59,8 @@ async def fill(store: DecisionStore, numbers: range, *, callers: int = 2) -> Non
 
 
 def verified(url: str) -> Report:
-    engine = database.connect_reader(database.locate(url), 5.0)
-    try:
-        with engine.connect() as connection:
-            return verify(DatabaseHoldings(connection), KEYS)
-    finally:
-        engine.dispose()
+    with open_holdings(url) as holdings:
+        return verify(holdings, KEYS)
 
 
 async def entry(url: str, number: int) -> Entry | None:
@@ -322,13 +318,11 @@ async def test_a_file_holds_texts_only_where_they_are_asked_for(
     await store.erase(wanted(decision_id="dec_000002"))
     await store.aclose()
     path = tmp_path / f"log.{format_}"
-    engine = database.connect_reader(database.locate(log_database.url), 5.0)
-    with engine.connect() as connection:
+    with open_holdings(log_database.url) as holdings:
         sink = open_sink(path, format_)
-        for _ in write_archive(DatabaseHoldings(connection), sink, KEYS, texts=texts):
+        for _ in write_archive(holdings, sink, KEYS, texts=texts):
             pass
         sink.close()
-    engine.dispose()
 
     holdings = FileHoldings(open_source(path))
     there = [held.row["ciphertext"] for held in holdings.links() if held.link.table_name == "texts"]
@@ -355,13 +349,11 @@ async def test_a_file_that_denies_its_texts_is_found_out(tmp_path: Path) -> None
     await fill(store, range(1))
     await store.aclose()
     path = tmp_path / "log.jsonl"
-    engine = database.connect_reader(database.locate(place.url), 5.0)
-    with engine.connect() as connection:
+    with open_holdings(place.url) as holdings:
         sink = open_sink(path, "jsonl")
-        for _ in write_archive(DatabaseHoldings(connection), sink, KEYS, texts=True):
+        for _ in write_archive(holdings, sink, KEYS, texts=True):
             pass
         sink.close()
-    engine.dispose()
     path.write_text(path.read_text().replace('"texts":true', '"texts":false'))
 
     holdings = FileHoldings(open_source(path))

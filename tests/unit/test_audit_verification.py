@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import database
 from gateway.audit.anchor import Anchor, Anchored, read_anchor
 from gateway.audit.chain import Chain, Head
 from gateway.audit.findings import FaultKind, Report
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit.keys import Key, Keyring
 from gateway.audit.ledger import Pace
 from gateway.audit.record import PolicyChange
@@ -62,12 +61,9 @@ class Log:
 
     def verify(self, keys: Keyring = KEYS, *, anchored: bool = False, **options: Any) -> Report:
         """The report on the log as it is now."""
-        engine = database.connect_reader(database.locate(self.database.url), 5.0)
         anchor = list(read_anchor(self.anchor)) if anchored else None
-        with engine.connect() as connection:
-            report = verify(DatabaseHoldings(connection), keys, anchor=anchor, **options)
-        engine.dispose()
-        return report
+        with open_holdings(self.database.url) as holdings:
+            return verify(holdings, keys, anchor=anchor, **options)
 
     def run(self, *statements: str) -> None:
         """What somebody with the database's password does."""

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.audit import database
-from gateway.audit.holdings import DatabaseHoldings
+from gateway.audit.holdings import open_holdings
 from gateway.audit.keys import keyring
 from gateway.audit.record import Access, EvidenceEvent, OutcomeRecord, Shadow
 from gateway.audit.store import DecisionStore
@@ -412,12 +411,8 @@ async def test_verification_covers_alarms_and_clearings(
     await one.watch.clear(CODE.id, by="ada", reason="mended")
 
     def check() -> bool:
-        engine = database.connect_reader(database.locate(log_database.url), 5.0)
-        try:
-            with engine.connect() as connection:
-                return verify(DatabaseHoldings(connection), KEYS).verified
-        finally:
-            engine.dispose()
+        with open_holdings(log_database.url) as holdings:
+            return verify(holdings, KEYS).verified
 
     assert check()
     (row,) = log_database.run("SELECT document FROM evidence_events WHERE kind = 'clearing'")
