@@ -8,11 +8,13 @@ from pathlib import Path
 from gateway.errors import ConfigError, Problem
 
 
-def refuse_missing_folder(path: Path) -> None:
+def require_place(path: Path) -> None:
     """Raises ConfigError, so that nobody waits for a result that has no place."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise ConfigError([Problem("no such folder", path=folder, hint="create it first")])
+    if path.is_dir():
+        raise ConfigError([Problem("cannot write: this is a folder", path=path)])
 
 
 def replace(path: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ AUTH = AuthConfig(
 STANDARD = {"x-draftgate-mode": "standard"}
 MODES = {"even": "standard", "odd": "speculative"}
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "write a function"}]}
+RELOADS = 300
 
 
 def text(name: str, mode: str = "standard") -> str:
@@ -207,7 +208,7 @@ async def test_requests_meet_whole_policies_while_the_file_changes_under_them(
     assert set(seen) == {"even", "odd"}
 
 
-async def test_a_thousand_reloads_under_load_show_no_request_a_mix(
+async def test_many_reloads_under_load_show_no_request_a_mix(
     make_config: Callable[..., GatewayConfig],
 ) -> None:
     """Every answer is decided by one whole policy that was good; none fails."""
@@ -229,13 +230,13 @@ async def test_a_thousand_reloads_under_load_show_no_request_a_mix(
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
         good = 0
-        for i in range(1000):
+        for i in range(RELOADS):
             _replace(config.policy, _edition(texts, i))
             good += await keeper.reload("file")
         done.set()
         await asyncio.gather(*asking)
-    assert good == sum(i % 7 != 6 for i in range(1000))
-    assert len(seen) > 200
+    assert good == sum(i % 7 != 6 for i in range(RELOADS))
+    assert len(seen) > RELOADS / 5
     assert set(seen) == {(name, f"rule-{name}", mode) for name, mode in MODES.items()}
 
 

@@ -12,7 +12,7 @@ from gateway.types import DOMAINS, Caller, ChatRequest, Decision, Message, Mode,
 from tests.policies import plain_yaml
 
 FAST = ("speculative", "hybrid")
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=25, deadline=None)
 probabilities = st.floats(0, 1, width=16)
 words = st.text(string.ascii_letters + " é药\ud800\x00", max_size=20)
 

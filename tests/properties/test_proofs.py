@@ -16,7 +16,7 @@ from gateway.routing.when import When
 from gateway.types import Mode
 from tests.policies import QUICK, Layers, conditions, layers, points, policy_of, rule_lists
 
-few = settings(max_examples=25, deadline=None, phases=QUICK)
+few = settings(max_examples=15, deadline=None, phases=QUICK)
 requests = st.lists(
     st.builds(
         lambda point, wish: msgspec.structs.replace(point, requested_mode=wish),

@@ -19,6 +19,8 @@ from gateway.classification.contract import read_contract
 from gateway.classification.domain import DomainClassifier
 from gateway.classification.rows import read_rows
 from gateway.cli import main
+from gateway.cli.files import replace
+from gateway.errors import ConfigError
 from gateway.routing.policy import load
 from gateway.types import DOMAINS, Signal, Signals
 from tests.encoders import tiny_encoder
@@ -177,15 +179,21 @@ def test_a_folder_that_is_not_there_is_refused_before_the_work(
     assert "no such folder" in result.output
 
 
-def test_weights_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> None:
+def test_a_place_that_is_a_folder_is_told_before_the_work(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    out = tmp_path / "weights.npz"
-    out.mkdir()
-
-    result = run("train", SAMPLE, "--out", str(out))
+    result = run("train", SAMPLE, "--out", str(tmp_path))
 
     assert result.exit_code == 2
     assert "cannot write" in result.output
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    out = tmp_path / "weights.npz"
+    out.mkdir()
+
+    with pytest.raises(ConfigError, match="cannot write"):
+        replace(out, b"weights")
+
     assert list(tmp_path.iterdir()) == [out]
 
 

@@ -25,7 +25,7 @@ from gateway.cli.classifier.measured import (
     weights_option,
 )
 from gateway.cli.classifier.tables import percent, table
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 from gateway.cli.printing import console, print_json
 from gateway.routing.bars import thresholds
 
@@ -84,7 +84,7 @@ def calibrate(
     if window.given and not from_log:
         raise click.UsageError("--config, --url, --since and --by go with --from-log.")
     if out is not None:
-        refuse_missing_folder(out)
+        require_place(out)
     kept: Mapping[str, float] | None = None
     if keep is not None:
         policy = policy_of(keep)

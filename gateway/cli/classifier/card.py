@@ -9,7 +9,7 @@ import click
 from gateway.classification.card import SHIPPED_EVALUATION, read_evaluation
 from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
 from gateway.classification.page import write_card
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 
 
 @click.command()
@@ -30,5 +30,5 @@ def card(evaluation: Path, contract_file: Path, out: Path | None) -> None:
     if out is None:
         click.echo(text, nl=False)
         return
-    refuse_missing_folder(out)
+    require_place(out)
     replace(out, text.encode())

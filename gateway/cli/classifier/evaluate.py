@@ -19,7 +19,7 @@ from gateway.cli.classifier.measured import (
     weights_option,
 )
 from gateway.cli.classifier.tables import show
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 
 
 @click.command()
@@ -64,7 +64,7 @@ def evaluate(
     if show_text and not show_errors:
         raise click.UsageError("--show-text goes with --show-errors N.")
     if plot is not None:
-        refuse_missing_folder(plot)
+        require_place(plot)
     rows, bars = read_rows(data), policy_of(policy)
     refuse_unbanned(domains, bars)
     training = read_rows(trained_on) if trained_on else ()

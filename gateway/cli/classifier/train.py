@@ -13,7 +13,7 @@ from gateway.classification.domain import SHIPPED_WEIGHTS
 from gateway.classification.rows import read_rows
 from gateway.cli.classifier.measured import Measured, evaluation_of, policy_of
 from gateway.cli.classifier.tables import show
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 from gateway.cli.progress import count_progress
 
 
@@ -44,7 +44,7 @@ def train(
     """
     for path in (out, held_out):
         if path is not None:
-            refuse_missing_folder(path)
+            require_place(path)
     rows = read_rows(data)
     arrays = weights.load_encoder(encoder)
     with count_progress("training") as progress:

@@ -18,7 +18,7 @@ from gateway.classification.domain import DomainClassifier
 from gateway.classification.probe_training import Trained
 from gateway.classification.rows import Row, labels_of, read_rows
 from gateway.classification.scoring import score_all, score_with
-from gateway.cli.files import refuse_missing_folder, replace
+from gateway.cli.files import replace, require_place
 from gateway.cli.progress import count_progress
 from gateway.probe import BLOCK, Blocks, Floats, ProbeWeights, load
 from gateway.types import DOMAINS
@@ -92,7 +92,7 @@ def train_probe(
     """
     if window % BLOCK:
         raise click.BadParameter(f"must be a multiple of {BLOCK}", param_hint="--window")
-    refuse_missing_folder(out)
+    require_place(out)
     rows, measured = _some(read_rows(data), max_rows), read_rows([dev]) if dev else ()
     from gateway.backends.local.pooling import PromptPooler
 
