@@ -153,7 +153,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--prompts", type=Path, default=HERE / "prompts.jsonl")
     parser.add_argument("--tokens", type=int, default=20_000, help="for each verifier")
-    parser.add_argument("--draft-layers", type=int, default=6, help="of the model, as draft model")
+    parser.add_argument("--draft-layers", type=int, default=24, help="of the model, as draft model")
     parser.add_argument("--num-speculative-tokens", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=128, help="of each answer")
     parser.add_argument("--alpha", type=float, default=1e-6, help="alarm at an e-value of 1/alpha")

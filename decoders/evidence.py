@@ -15,7 +15,15 @@ SHARPER = {"sharper_0.8": 1.25, "sharper_0.5": 2.0}
 """Alternative -> the power of the target's probabilities that its law is made of: 1 / temperature."""
 FLATTER = {"flatter_1.33": 0.75, "flatter_2": 0.5}
 TAIL_LOSS = "tail_loss"
-ALTERNATIVES = (*(f"leak_{share:g}" for share in LEAKS), *SHARPER, *FLATTER, TAIL_LOSS)
+ACCEPTANCE = {"accepts_more": 0.5, "accepts_less": -0.5}
+"""Alternative -> the stake on each draft token that stands, of those that should by chance."""
+ALTERNATIVES = (
+    *(f"leak_{share:g}" for share in LEAKS),
+    *SHARPER,
+    *FLATTER,
+    TAIL_LOSS,
+    *ACCEPTANCE,
+)
 """In the order of their columns."""
 MOMENTS = ("accepted", "surprisal", "tail", "draft_blind", "hedging")
 """In the order of their columns, three for each: observed, expected, variance."""

@@ -147,6 +147,7 @@ class LawMeter:
             *draft.leaks(token_ids[:, 0], log_p),
             *_tempered(z, sums),
             _tail_loss(in_tail, head),
+            *draft.stakes(),
         ]
         slack = rounding(scores.dtype)
         log_factors = [factor.where(factor == 0.0, factor - slack) for factor in factors]

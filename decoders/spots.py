@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from decoders.draft import Dense, Draft
-from decoders.evidence import LEAKS
+from decoders.evidence import ACCEPTANCE, LEAKS
 from decoders.noise import NO_TOKEN
 from decoders.verifiers.base import Verdict
 
@@ -117,6 +117,13 @@ class DraftLaws:
     def acceptance(self) -> tuple[Tensor, Tensor, Tensor]:
         """Accepted or not, against the overlap of the laws, where that is the chance of it."""
         return hits(self.accepted, self.overlap, where=~self.accepted.isnan())
+
+    def stakes(self) -> list[Tensor]:
+        """log(1 + stake · (accepted - overlap)) for each of `ACCEPTANCE`; 0 where acceptance says nothing."""
+        excess = self.accepted - self.overlap.clamp(0.0, 1.0)
+        return [
+            torch.log1p(stake * excess).where(~excess.isnan(), 0.0) for stake in ACCEPTANCE.values()
+        ]
 
     def blindness(self, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether the draft gives next to nothing to the token, against the target's mass of such."""

@@ -95,6 +95,9 @@ def test_a_known_draft_token_against_the_formulas():
     accepted = [e.moments["accepted"] for e in (first, second)]
     assert [s.observed for s in accepted] == [1.0, 0.0]
     assert [s.expected for s in accepted] == pytest.approx(LAW[:2])
+    assert first.log_factors["accepts_more"] == pytest.approx(math.log(1 + (1 - LAW[0]) / 2))
+    assert second.log_factors["accepts_more"] == pytest.approx(math.log(1 - LAW[1] / 2))
+    assert second.log_factors["accepts_less"] == pytest.approx(math.log(1 + LAW[1] / 2))
     blind = second.moments["draft_blind"]
     assert (blind.observed, blind.expected) == (1.0, pytest.approx(1 - LAW[1]))
 
@@ -109,6 +112,7 @@ def test_a_drawn_draft_is_held_against_by_its_law():
     overlap = sum(map(min, LAW, law))
     assert found.moments["accepted"].expected == pytest.approx(overlap)
     assert found.moments["accepted"].variance == pytest.approx(overlap * (1 - overlap))
+    assert found.log_factors["accepts_less"] == pytest.approx(math.log(1 + overlap / 2))
     assert found.moments["draft_blind"].observed == 1.0
     assert found.moments["draft_blind"].expected == pytest.approx(LAW[2])
 
