@@ -1,6 +1,7 @@
-"""What the evidence costs: the same answers with the meter and without, in turns.
+"""What the evidence costs: the time inside the meter beside that of the rest of all steps.
 
-The tokens are the same, so the ratio of the seconds is that of a step.
+Both are of the same steps, so that what else the machine does meets them alike. Answers with the meter
+and without must be equal.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import track
+from torch import Tensor
 
 from benchmarks.arms import modes
 from benchmarks.environment import describe
@@ -24,10 +27,13 @@ from benchmarks.throughput import decode_all, mixture, tasks_of
 from decoders import load
 from decoders.hedges import hedge_ids
 from decoders.loader import LoadedModel
-from decoders.meter import LawMeter, NoMeter
+from decoders.meter import LawMeter, Meter, NoMeter
+from decoders.verifiers.base import DraftedRow, Verdict, Verifier
 
 HERE = Path(__file__).parent
 PROMPTS = HERE / "prompts.jsonl"
+SHORT = 200
+"""Characters."""
 RESULTS = HERE / "results" / "evidence-cost.json"
 
 
@@ -39,30 +45,55 @@ class Cost:
     temperature: float
     concurrency: int
     ratios: Sequence[float]
-    """Seconds with the meter over seconds without, a number a round."""
+    """Seconds inside the meter over all others, a number a round."""
 
     @property
     def added(self) -> float:
         """Median share by which a step takes longer."""
-        return statistics.median(self.ratios) - 1
+        return statistics.median(self.ratios)
+
+
+class _Timed:
+    """A meter, and the seconds that it has taken."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.seconds = 0.0
+
+    def measure(
+        self,
+        verifier: Verifier,
+        scores: Tensor,
+        rows: Sequence[DraftedRow],
+        verdicts: Sequence[Verdict],
+    ) -> list[Tensor]:
+        """What the meter says."""
+        started = time.perf_counter()
+        try:
+            return self._meter.measure(verifier, scores, rows, verdicts)
+        finally:
+            self.seconds += time.perf_counter() - started
 
 
 def main() -> int:
     """Measure, print and keep the figures; 1 where an answer differs."""
     options = _options()
     loaded = load(options.model, dtype="float32", device="cpu", num_slots=8)
+    report: dict[str, Any] = {
+        "environment": describe("cpu"),
+        "options": {"requests": options.requests, "tokens": options.tokens},
+        "costs": [],
+    }
     try:
-        found = list(_measure(loaded, options))
+        for cost in _measure(loaded, options):
+            report["costs"].append(asdict(cost))
+            RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            RESULTS.with_suffix(".md").write_text(table(report) + "\n", encoding="utf-8")
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted: these are the settings that were measured")
     except ValueError as error:
         Console(stderr=True).print(f"[red]{error}[/]")
         return 1
-    report = {
-        "environment": describe("cpu"),
-        "options": {"requests": options.requests, "tokens": options.tokens},
-        "costs": [asdict(cost) for cost in found],
-    }
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    RESULTS.with_suffix(".md").write_text(table(report) + "\n", encoding="utf-8")
     print(json.dumps(report) if options.json else table(report))
     return 0
 
@@ -75,13 +106,13 @@ def table(report: Mapping[str, Any]) -> str:
     ]
     for row in report["costs"]:
         cost = Cost(**row)
-        least, most = min(cost.ratios) - 1, max(cost.ratios) - 1
+        least, most = min(cost.ratios), max(cost.ratios)
         lines.append(
             f"| {cost.rows} | {cost.temperature:g} | {cost.concurrency} | {cost.added:+.1%} "
             f"| {least:+.1%}, {most:+.1%} |"
         )
     where = report["environment"]
-    rounds = len(report["costs"][0]["ratios"])
+    rounds = len(report["costs"][0]["ratios"]) if report["costs"] else 0
     lines += [
         "",
         f"{where['processor']}, {where['cores']} cores, {where['date']}; {rounds} rounds.",
@@ -94,8 +125,10 @@ def _measure(loaded: LoadedModel, options: argparse.Namespace) -> Iterator[Cost]
         loaded.tokenizer.token_bytes(i).decode(errors="replace")
         for i in range(loaded.model.vocab_size)
     )
-    meters = {True: LawMeter(hedge_ids(pieces)), False: NoMeter()}
-    prompts = mixture(read(PROMPTS), options.requests)
+    meter = _Timed(LawMeter(hedge_ids(pieces)))
+    # Short ones: a prefill measures nothing, and would hide what a step takes.
+    short = [prompt for prompt in read(PROMPTS) if len(prompt.turns[0]) < SHORT]
+    prompts = mixture(short, options.requests)
     chosen = modes()
     settings = [
         (rows, temperature, width)
@@ -106,15 +139,13 @@ def _measure(loaded: LoadedModel, options: argparse.Namespace) -> Iterator[Cost]
     for rows, temperature, width in track(settings, "measuring", console=Console(stderr=True)):
         tasks = tasks_of(loaded, prompts, temperature, options.tokens)
         ratios = []
-        for number in range(options.rounds + 1):
-            seconds, outputs = {}, {}
-            for on in (True, False) if number % 2 else (False, True):
-                row, outputs[on] = decode_all(loaded, chosen[rows], tasks, width, meters[on])
-                seconds[on] = row.seconds
-            if outputs[True] != outputs[False]:
+        _, expected = decode_all(loaded, chosen[rows], tasks, width, NoMeter())
+        for _ in range(options.rounds):
+            meter.seconds = 0.0
+            row, outputs = decode_all(loaded, chosen[rows], tasks, width, meter)
+            if outputs != expected:
                 raise ValueError(f"{rows} at {temperature:g}: the meter changed an answer")
-            if number:  # the first round warms up
-                ratios.append(round(seconds[True] / seconds[False], 4))
+            ratios.append(round(meter.seconds / (row.seconds - meter.seconds), 4))
         yield Cost(rows, temperature, width, ratios)
 
 
