@@ -35,6 +35,8 @@ that a missing tail shows within some hundred tokens; each is still too rare to 
 _TAIL_SHARE = 0.5
 """How much of its capital the bet on a lost tail risks: all of it would be gone with one token."""
 
+_POWERS = (*SHARPER.values(), *FLATTER.values())
+
 NOTHING = torch.empty(0, 0)
 """Of a row that was not measured."""
 
@@ -143,37 +145,44 @@ class LawMeter:
         draft = DraftLaws.of(spots, sums.probs)
         head = head_mass(sums.probs, TAIL)
         in_tail = sums.probs.gather(-1, token_ids)[:, 0] <= TAIL
-        factors = [
-            *draft.leaks(token_ids[:, 0], log_p),
-            *_tempered(z, sums),
-            _tail_loss(in_tail, head),
-            *draft.stakes(),
-        ]
-        slack = rounding(scores.dtype)
-        log_factors = [factor.where(factor == 0.0, factor - slack) for factor in factors]
+        # Few operations on all columns at once: a step waits for each of them.
+        factors = torch.cat(
+            [
+                draft.leaks(token_ids[:, 0], log_p),
+                _tempered(z, sums),
+                _tail_loss(in_tail, head).unsqueeze(-1),
+                draft.stakes(),
+            ],
+            dim=-1,
+        )
+        factors = factors.where(factors == 0.0, factors - rounding(scores.dtype))
+        surprisal = torch.stack((-log_p, sums.entropy, sums.entropy_variance), dim=-1)
         hedges = self._hedge_ids.to(scores.device)
-        columns = [
-            torch.ones_like(z),
-            (~possible).double(),
-            *(factor.where(possible, 0.0) for factor in log_factors),
+        counted = (
             *draft.acceptance(),
-            *(
-                column.where(possible, 0.0)
-                for column in (-log_p, sums.entropy, sums.entropy_variance)
-            ),
             *hits(in_tail, 1.0 - head),
             *draft.blindness(token_ids[:, 0]),
             *hits(torch.isin(token_ids[:, 0], hedges), sums.probs[:, hedges].sum(-1).double()),
-        ]
-        return torch.stack(columns, dim=-1)
+        )
+        accepted, others = torch.stack(counted, dim=-1).tensor_split([3], dim=-1)
+        real = possible.unsqueeze(-1)
+        return torch.cat(
+            [
+                torch.stack((torch.ones_like(z), (~possible).double()), dim=-1),
+                factors.where(real, 0.0),
+                accepted,
+                surprisal.where(real, 0.0),
+                others,
+            ],
+            dim=-1,
+        )
 
 
-def _tempered(z: Tensor, sums: VocabularySums) -> list[Tensor]:
-    """log of (target^k / its sum) / target, for each power k."""
-    return [
-        (power - 1.0) * z - sums.log_powers[power] + sums.log_total
-        for power in (*SHARPER.values(), *FLATTER.values())
-    ]
+def _tempered(z: Tensor, sums: VocabularySums) -> Tensor:
+    """[n, powers]: log of (target^k / its sum) / target, for each power k."""
+    powers = torch.tensor(_POWERS, dtype=torch.float64).to(z.device, non_blocking=True)
+    log_powers = torch.stack([sums.log_powers[power] for power in _POWERS], dim=-1)
+    return (powers - 1.0) * z.unsqueeze(-1) - log_powers + sums.log_total.unsqueeze(-1)
 
 
 def _tail_loss(in_tail: Tensor, head: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ Which drafts may be held against a token, and by which law, is said in `decoders
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -105,25 +105,24 @@ class DraftLaws:
     def _q(self, token_ids: Tensor) -> Tensor:
         return (token_ids == self.draft_ids).double().where(self.point, self.dense_q)
 
-    def leaks(self, token_ids: Tensor, log_p: Tensor) -> list[Tensor]:
-        """log((1 - λ) + λ · draft / target) for each λ of `LEAKS`; 0 where no law is known."""
-        log_ratio = self._q(token_ids).log() - log_p
-        return [
-            torch.logaddexp(torch.full_like(log_p, math.log1p(-share)), log_ratio + math.log(share))
-            .where(self.known, 0.0)
-            for share in LEAKS
-        ]  # fmt: skip
+    def leaks(self, token_ids: Tensor, log_p: Tensor) -> Tensor:
+        """[n, λ]: log((1 - λ) + λ · draft / target), λ of `LEAKS`; 0 where no law is known."""
+        share = _row(LEAKS, log_p)
+        log_ratio = (self._q(token_ids).log() - log_p).unsqueeze(-1)
+        both = torch.logaddexp(torch.log1p(-share), log_ratio + share.log())
+        return both.where(self.known.unsqueeze(-1), 0.0)
 
     def acceptance(self) -> tuple[Tensor, Tensor, Tensor]:
         """Accepted or not, against the overlap of the laws, where that is the chance of it."""
         return hits(self.accepted, self.overlap, where=~self.accepted.isnan())
 
-    def stakes(self) -> list[Tensor]:
-        """log(1 + stake · (accepted - overlap)) for each of `ACCEPTANCE`; 0 where acceptance says nothing."""
-        excess = self.accepted - self.overlap.clamp(0.0, 1.0)
-        return [
-            torch.log1p(stake * excess).where(~excess.isnan(), 0.0) for stake in ACCEPTANCE.values()
-        ]
+    def stakes(self) -> Tensor:
+        """[n, stakes]: log(1 + stake · (accepted - overlap)), stakes of `ACCEPTANCE`.
+
+        0 where acceptance says nothing.
+        """
+        excess = (self.accepted - self.overlap.clamp(0.0, 1.0)).unsqueeze(-1)
+        return torch.log1p(_row(ACCEPTANCE.values(), excess) * excess).nan_to_num(0.0)
 
     def blindness(self, token_ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether the draft gives next to nothing to the token, against the target's mass of such."""
@@ -140,6 +139,11 @@ def hits(
         return found
     seen, awaited, variance = (column.where(where, 0.0) for column in found)
     return seen, awaited, variance
+
+
+def _row(values: Iterable[float], like: Tensor) -> Tensor:
+    """Float64 [values], where ``like`` is."""
+    return torch.tensor([*values], dtype=torch.float64).to(like.device, non_blocking=True)
 
 
 def column(token_ids: Sequence[int], like: Tensor) -> Tensor:
