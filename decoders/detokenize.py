@@ -68,13 +68,16 @@ class StopStrings:
         self._stop = tuple(stop)
         self._longest = max((len(text) for text in self._stop), default=1)
         self._held = ""
+        self.found: str | None = None
+        """The one that ended the text."""
 
     def push(self, text: str) -> tuple[str, bool]:
         """Add text; return the part that is safe to show, and whether a stop string was found."""
         self._held += text
-        found = [at for at in (self._held.find(stop) for stop in self._stop) if at >= 0]
+        found = [(at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
         if found:
-            return self._take(min(found)), True
+            at, self.found = min(found, key=lambda place: place[0])
+            return self._take(at), True
         return self._take(len(self._held) - self._possible_start()), False
 
     def flush(self) -> str:

@@ -39,6 +39,11 @@ class SequenceText:
         self._shown = 0
         self._waiting: list[tuple[int, TokenLogprob]] = []
 
+    @property
+    def stop(self) -> str | None:
+        """The stop string that was found."""
+        return self._stop.found
+
     def push(self, token_id: int, logprob: TokenLogprob | None) -> tuple[str, bool]:
         """Add one token; return the text to show now, and whether a stop string ended it."""
         piece = self._detokenizer.push(token_id)
@@ -92,6 +97,11 @@ class TokenSequence:
         )
         """Tokens that end the answer and have no text."""
         self._text = SequenceText(decode, params.stop)
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended it; None where something else did."""
+        return self._text.stop
 
     @property
     def num_output_tokens(self) -> int:

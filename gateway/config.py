@@ -45,6 +45,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a stream waits for its first token before its headers are sent without it."""
     heartbeat_seconds: Seconds = 15.0
     """After so long without an event, a stream sends a comment."""
+    kept_responses: Annotated[int, msgspec.Meta(ge=0)] = 256
+    """How many responses of each caller are kept in memory, for `previous_response_id`."""
+    kept_response_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024 * 1024
+    """How many bytes of all callers' together."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     """How long at least to refuse in words after it, before no connection is taken any more."""
     request_seconds: Seconds | None = None

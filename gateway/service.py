@@ -16,7 +16,7 @@ from gateway.assurance import Assured, Guarantee
 from gateway.audit.base import AuditLog
 from gateway.audit.digests import Digests
 from gateway.audit.record import OutcomeRecord
-from gateway.backends.base import Backend, Redecoder
+from gateway.backends.base import Backend, Redecoder, serves
 from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.errors import (
@@ -140,11 +140,7 @@ class Gateway:
         Raises a GatewayError for everything that goes wrong before it; its ``receipt`` is set when
         the request had been decided. Cancelling this call cancels the answer.
         """
-        arrived = time.perf_counter()
-        self._refuse_when_closing()
-        name, backend = self._find(request.model)
-        prompt = await backend.prepare(request)
-        exchange = Exchange(request, name, backend, prompt, arrived, self._digests)
+        exchange = await self._meet(request)
         exchange.seconds = min(
             (s for s in (timeout_seconds, self._request_seconds) if s is not None), default=None
         )
@@ -191,11 +187,12 @@ class Gateway:
 
         Raises a GatewayError for what `respond` would refuse before it decides.
         """
-        self._refuse_when_closing()
-        name, backend = self._find(request.model)
-        prompt = await backend.prepare(request)
-        exchange = Exchange(request, name, backend, prompt, time.perf_counter(), self._digests)
+        exchange = await self._meet(request)
         return await self._decide(exchange, caller, policy or self._policy.current)
+
+    async def count(self, request: ChatRequest) -> int:
+        """How many tokens the prompt has; nothing is decided or run. Raises as `explain` does."""
+        return (await self._meet(request)).prompt.num_tokens
 
     def drain(self) -> None:
         """Refuse new requests, and be not ready; what runs goes on. Returns at once."""
@@ -232,9 +229,17 @@ class Gateway:
         if self._closing:
             raise Unavailable("The gateway is shutting down.", retry_after=5)
 
+    async def _meet(self, request: ChatRequest) -> Exchange:
+        """The request with its backend and its prompt made ready."""
+        arrived = time.perf_counter()
+        self._refuse_when_closing()
+        name, backend = self._find(request.model)
+        prompt = await backend.prepare(request)
+        return Exchange(request, name, backend, prompt, arrived, self._digests)
+
     def _find(self, model: str) -> tuple[str, Backend]:
         for name, backend in self._backends.items():
-            if _serves(backend, model):
+            if serves(backend, model):
                 return name, backend
         known = ", ".join(model.id for model in self.models())
         message = f"The model {cut(model)!r} does not exist; known: {known}."
@@ -270,7 +275,7 @@ class Gateway:
     async def _move(self, exchange: Exchange, name: str) -> None:
         """Follow a rule that names another backend than the one found by the model."""
         backend = self._backends.get(name)
-        if backend is None or not _serves(backend, exchange.request.model):
+        if backend is None or not serves(backend, exchange.request.model):
             raise Unavailable(
                 f"The policy sends this request to the backend {name!r}, which does not serve "
                 f"the model {exchange.request.model!r}."
@@ -392,7 +397,3 @@ class Gateway:
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         return task
-
-
-def _serves(backend: Backend, model: str) -> bool:
-    return any(known.id == model for known in backend.models)

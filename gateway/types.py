@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.arguments import hidden_strings
 from gateway.opinion import Review
 
 SHORT_HASH_LENGTH = 12
@@ -66,8 +67,14 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     name: str = ""
     arguments: str = ""
-    """JSON as text. It stays text, so that the model reads the very characters that were judged."""
+    """JSON as text."""
     id: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that a model may read of it, however a chat template writes the arguments."""
+        parts = (self.name, self.arguments, *hidden_strings(self.arguments), self.id)
+        return "\n".join(filter(None, parts))
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -84,7 +91,7 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """All of the turn, for classifiers and policies: whatever a model may read, they read too."""
-        calls = (part for call in self.tool_calls for part in (call.name, call.arguments, call.id))
+        calls = (call.text for call in self.tool_calls)
         return "\n".join(filter(None, (self.content, self.refusal, *calls, self.tool_call_id)))
 
 
@@ -330,6 +337,8 @@ class Chunk(msgspec.Struct, frozen=True):
     were generated and are no choice count with choice 0."""
     calls: tuple[CallPiece, ...] = ()
     """What of calls comes after the text."""
+    stop: str | None = None
+    """On the last chunk of the choice: the stop string that ended it."""
 
     @property
     def said(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 _DONE = "[DONE]"
@@ -34,7 +35,83 @@ def checked(data: bytes, *, failed: bool = False, whole: bool = True) -> list[di
 
 def check(data: bytes, *, whole: bool = True) -> None:
     """Assert that it is a stream, whole or failed."""
+    if data.startswith(b"event: "):
+        named(data, whole=whole)
+        return
     checked(data, failed=not data.endswith(b"data: [DONE]\n\n"), whole=whole)
+
+
+def named(data: bytes, *, whole: bool = True) -> list[dict[str, Any]]:
+    """The events of a stream whose events have names; framing, names and order are asserted."""
+    assert data.endswith(b"\n\n")
+    assert b"\r" not in data
+    assert not whole or "�" not in data.decode()
+    events = []
+    for frame in data.removesuffix(b"\n\n").split(b"\n\n"):
+        if frame == _COMMENT:
+            continue
+        name, _, rest = frame.partition(b"\n")
+        assert rest.startswith(b"data: "), frame
+        assert b"\n" not in rest
+        event = json.loads(rest.removeprefix(b"data: "))
+        assert name == b"event: " + event["type"].encode()
+        events.append(event)
+    events = [event for event in events if event["type"] != "ping"]
+    if events[0]["type"].startswith("response."):
+        _check_response(events)
+    else:
+        _check_message(events)
+    return events
+
+
+def _check_response(events: list[dict[str, Any]]) -> None:
+    """Numbered without a gap; every item opens, grows and closes, and the response has them all."""
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [e["type"] for e in events[:2]] == ["response.created", "response.in_progress"]
+    last = events[-1]
+    status = last["type"].removeprefix("response.")
+    assert status in ("completed", "incomplete", "failed")
+    assert last["response"]["status"] == status
+    assert {e["response"]["id"] for e in events if "response" in e} == {last["response"]["id"]}
+    closed = []
+    for index in sorted({e["output_index"] for e in events if "output_index" in e}):
+        mine = [e for e in events if e.get("output_index") == index]
+        ids = {e["item_id"] for e in mine if "item_id" in e} | {
+            e["item"]["id"] for e in mine if "item" in e
+        }
+        assert len(ids) == 1
+        assert mine[0]["type"] == "response.output_item.added"
+        if status == "failed" and mine[-1]["type"] != "response.output_item.done":
+            continue
+        closed.append(mine[-1]["item"])
+        field = "arguments" if closed[-1]["type"] == "function_call" else "text"
+        text = "".join(e["delta"] for e in mine if "delta" in e)
+        done = [e for e in mine if e["type"].endswith((f"{field}.done", "arguments.done"))]
+        assert [e[field] for e in done] == [text]
+    if status != "failed":
+        assert last["response"]["output"] == closed
+        assert last["response"]["usage"]["total_tokens"] >= 0
+
+
+def _check_message(events: list[dict[str, Any]]) -> None:
+    """Blocks one after the other between start and stop; an error is the last event."""
+    if events[-1]["type"] == "error":
+        assert list(events[-1]["error"]) == ["type", "message", "param", "code"]
+        return
+    assert events[0]["type"] == "message_start"
+    assert [e["type"] for e in events[-2:]] == ["message_delta", "message_stop"]
+    blocks = events[1:-2]
+    index = -1
+    for event in blocks:
+        kind = event["type"].removeprefix("content_block_")
+        if kind == "start":
+            index += 1
+        assert event["index"] == index
+    starts = [i for i, e in enumerate(blocks) if e["type"] == "content_block_start"]
+    for start, end in pairwise([*starts, len(blocks)]):
+        kinds = [e["type"] for e in blocks[start:end]]
+        assert set(kinds[1:-1]) <= {"content_block_delta"}
+        assert kinds[-1] == "content_block_stop"
 
 
 def _frames(data: bytes, whole: bool) -> list[bytes]:

@@ -23,8 +23,11 @@ from gateway.api.evidence import evidence_routes
 from gateway.api.explain import explain_decision
 from gateway.api.health import healthz, metrics, readyz
 from gateway.api.lifetime import with_lifetime
+from gateway.api.messages.routes import message_routes
 from gateway.api.models import get_model, list_models
 from gateway.api.policy import policy_routes
+from gateway.api.responses.kept import Kept
+from gateway.api.responses.routes import response_routes
 from gateway.api.sse import Patience
 from gateway.archive import Archive
 from gateway.config import ServerConfig
@@ -54,11 +57,18 @@ def build_router(
     async def provide_patience() -> Patience:
         return patience
 
+    kept = Kept(server.kept_responses, server.kept_response_bytes)
+
+    async def provide_kept() -> Kept:
+        return kept
+
     v1 = Router(
         "/v1",
         route_handlers=[
             create_chat_completion,
             create_completion,
+            *response_routes,
+            message_routes(log),
             list_models,
             get_model,
             explain_decision,
@@ -75,6 +85,7 @@ def build_router(
             "caller": Provide(provide_caller),
             "grant": Provide(provide_grant),
             "patience": Provide(provide_patience),
+            "kept": Provide(provide_kept),
         },
         middleware=[with_lifetime],
         request_max_body_size=server.max_body_bytes,

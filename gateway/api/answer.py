@@ -1,9 +1,9 @@
-"""The way from a request's body to a response, the same for both endpoints."""
+"""The way from a request's body to a response, the same for every endpoint that generates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from litestar import Request, Response
@@ -20,17 +20,34 @@ from gateway.api.headers import (
     visible,
 )
 from gateway.api.lifetime import end_with
-from gateway.api.render import Event, Rendering, stream, whole
+from gateway.api.render import Event
 from gateway.api.requests import Asked
 from gateway.api.sse import EventStream, Patience, until_disconnect
 from gateway.reply import Receipt, Reply
 from gateway.service import Gateway
 from gateway.types import Caller
 
+A = TypeVar("A", bound=Asked)
 
-async def read(
-    request: Request[Any, Any, Any], convert: Callable[[Mapping[str, Any]], Asked]
-) -> Asked:
+
+class Dialect(Protocol):
+    """How one endpoint writes its answers down. Each answer has one of its own."""
+
+    @property
+    def sign(self) -> bytes:
+        """What keeps a silent stream alive."""
+        ...
+
+    def frames(self, reply: Reply) -> AsyncIterator[bytes]:
+        """The stream, to its end; one that fails midway says so."""
+        ...
+
+    async def whole(self, reply: Reply) -> Event:
+        """The answer in one object. Raises the reply's GatewayError, with the receipt."""
+        ...
+
+
+async def read(request: Request[Any, Any, Any], convert: Callable[[Mapping[str, Any]], A]) -> A:
     """What the body and the headers ask for.
 
     Raises an InvalidRequest, or ClientGone when the client leaves while sending.
@@ -51,18 +68,17 @@ async def answer(
     gateway: Gateway,
     caller: Caller,
     asked: Asked,
-    rendering: Rendering,
+    dialect: Dialect,
     patience: Patience,
 ) -> Response[Any]:
-    """Let the gateway respond, and render what it says as JSON or as a stream."""
-    n = asked.request.n
+    """Let the gateway respond, and write down what it says as JSON or as a stream."""
     if asked.request.stream:
         start = _start(request, gateway, caller, asked, patience=patience.seconds)
         reply = await until_disconnect(request, start)
-        events = stream(reply, rendering, n, include_usage=asked.include_usage)
-        return EventStream(reply, events, heartbeat=patience.heartbeat)
+        frames = dialect.frames(reply)
+        return EventStream(reply, frames, heartbeat=patience.heartbeat, sign=dialect.sign)
     body, receipt = await until_disconnect(
-        request, _collect(request, gateway, caller, asked, rendering)
+        request, _collect(request, gateway, caller, asked, dialect)
     )
     return Response(body, headers=of_receipt(receipt), media_type="application/json")
 
@@ -93,7 +109,7 @@ async def _collect(
     gateway: Gateway,
     caller: Caller,
     asked: Asked,
-    rendering: Rendering,
+    dialect: Dialect,
 ) -> tuple[Event, Receipt]:
     reply = await _start(request, gateway, caller, asked)
-    return await whole(reply, rendering, asked.request.n), reply.receipt
+    return await dialect.whole(reply), reply.receipt

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from gateway.api.schemas import SamplingFields
-from gateway.api.unsupported import refuse_unsupported
+from gateway.api.unsupported import NOTHING, refuse_unsupported
 from gateway.errors import InvalidRequest, cut
 from gateway.types import Sampling
 
@@ -39,12 +39,14 @@ def decode(body: bytes) -> Mapping[str, Any]:
     return fields
 
 
-def parse(fields: Mapping[str, Any], type: type[S]) -> S:
-    """The fields as ``type``.
+def parse(
+    fields: Mapping[str, Any], type: type[S], *, refused: Mapping[str, Sequence[Any]] = NOTHING
+) -> S:
+    """The fields as ``type``. ``refused`` adds to what is refused everywhere.
 
     Raises InvalidRequest or UnsupportedParameter, with the parameter's name where there is one.
     """
-    refuse_unsupported(fields, served=type.__struct_fields__)
+    refuse_unsupported(fields, served=type.__struct_fields__, own=refused)
     try:
         wire = msgspec.convert(fields, type)
     except msgspec.ValidationError as error:

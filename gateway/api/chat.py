@@ -7,6 +7,7 @@ from litestar.di import NamedDependency
 
 from gateway.api.answer import answer, read
 from gateway.api.answers import ChatCompletion, ChatCompletionChunk
+from gateway.api.chunked import Chunked
 from gateway.api.openapi import described
 from gateway.api.render import ChatRendering
 from gateway.api.requests import chat_request
@@ -34,4 +35,4 @@ async def create_chat_completion(
     asked = await read(request, chat_request)
     form = ToolCallRendering if asked.request.called else ChatRendering
     rendering = form(asked.request.model, asked.request.n)
-    return await answer(request, gateway, caller, asked, rendering, patience)
+    return await answer(request, gateway, caller, asked, Chunked(rendering, asked), patience)

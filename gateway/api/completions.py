@@ -7,6 +7,7 @@ from litestar.di import NamedDependency
 
 from gateway.api.answer import answer, read
 from gateway.api.answers import Completion
+from gateway.api.chunked import Chunked
 from gateway.api.openapi import described
 from gateway.api.render import CompletionRendering
 from gateway.api.requests import completion_request
@@ -30,4 +31,4 @@ async def create_completion(
     """Continue a text, as JSON or as a stream of events."""
     asked = await read(request, completion_request)
     rendering = CompletionRendering(asked.request.model)
-    return await answer(request, gateway, caller, asked, rendering, patience)
+    return await answer(request, gateway, caller, asked, Chunked(rendering, asked), patience)

@@ -47,10 +47,17 @@ def body_of(error: GatewayError) -> ErrorBody:
     return ErrorBody(ErrorObject(error.message, error.type, error.param, error.code))
 
 
+def _shape(error: GatewayError, request_id: str) -> object:
+    return body_of(error)
+
+
 def error_handler(
-    log: Log,
+    log: Log, *, shape: Callable[[GatewayError, str], object] = _shape
 ) -> Callable[[Request[Any, Any, Any], Exception], Response[Any]]:
-    """What answers the exceptions of every Draftgate route. Quick: it runs on the event loop."""
+    """What answers the exceptions of every Draftgate route. Quick: it runs on the event loop.
+
+    ``shape`` makes the body of an error and the request's id.
+    """
 
     def answer(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
         if isinstance(error, ClientGone):
@@ -58,13 +65,13 @@ def error_handler(
         known = _known(request, error)
         if known.status >= 500 and known is not error:
             log.error("request_failed", request_id=request_id(request), exc_info=error)
-        return _response(request, error, known)
+        return _response(request, error, known, shape(known, request_id(request)))
 
     return answer
 
 
 def _response(
-    request: Request[Any, Any, Any], error: Exception, known: GatewayError
+    request: Request[Any, Any, Any], error: Exception, known: GatewayError, body: object
 ) -> Response[Any]:
     headers = {"x-request-id": request_id(request)}
     if isinstance(known.receipt, Receipt):
@@ -79,7 +86,7 @@ def _response(
     if isinstance(error, MethodNotAllowedException) and error.headers:
         headers |= {name.lower(): value for name, value in error.headers.items()}
     return Response(
-        body_of(known),
+        body,
         status_code=known.status,
         headers=headers,
         media_type="application/json",

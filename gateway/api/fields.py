@@ -1,4 +1,4 @@
-"""What becomes of each field of today's OpenAI requests: honoured, refused or ignored.
+"""What becomes of each field of today's requests: honoured, refused or ignored.
 
 A field is honoured where its endpoint reads it, and refused where `unsupported` knows that leaving it
 out of account would change the answer. What is left changes nothing that a client could miss.
@@ -6,8 +6,10 @@ out of account would change the answer. What is left changes nothing that a clie
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from gateway.api.messages import schemas as messages
+from gateway.api.responses import schemas as responses
 from gateway.api.schemas import ChatCompletionRequest, CompletionRequest, SamplingFields
 from gateway.api.unsupported import NEUTRAL
 
@@ -20,17 +22,32 @@ IGNORED: Mapping[str, str] = {
     "prompt_cache_key": "A caller's prompts are shared by their beginnings, without a key.",
     "prompt_cache_retention": "How long depends on the room there is.",
     "prompt_cache_options": "The same.",
+    "cache_control": "The same, in Anthropic's API.",
+    "diagnostics": "It asks for an account of that cache.",
+    "inference_geo": "Inference is where this server is.",
+    "user_profile_id": "The caller is known by the API key.",
+    "workspace_id": "The same.",
 }
 """Fields that pass without effect, and why that changes no answer."""
 
 ENDPOINTS: Mapping[str, type[SamplingFields]] = {
     "/v1/chat/completions": ChatCompletionRequest,
     "/v1/completions": CompletionRequest,
+    "/v1/responses": responses.ResponsesRequest,
+    "/v1/messages": messages.MessagesRequest,
 }
+
+REFUSED: Mapping[str, Collection[str]] = {
+    "/v1/responses": {*responses.REFUSED, *responses.RENAMED},
+    "/v1/messages": {*messages.REFUSED, *messages.RENAMED},
+}
+"""Fields that these endpoints refuse besides those of `NEUTRAL`."""
 
 
 def treatment(field: str, path: str) -> str | None:
     """``honoured``, ``refused`` or ``ignored``; None for a field that nobody has heard of."""
+    if field in REFUSED.get(path, ()):
+        return "refused"
     if field in ENDPOINTS[path].__struct_fields__:
         return "honoured"
     if field in NEUTRAL:

@@ -6,7 +6,7 @@ Both forms are made of the same chunks by the same code, so that they cannot dis
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -85,17 +85,22 @@ class Rendering(Protocol):
         ...
 
 
-async def whole(reply: Reply, rendering: Rendering, n: int) -> Event:
-    """Fold the reply. Raises its GatewayError, with the receipt."""
-    fold = Fold(reply.receipt, n)
+async def read_all(reply: Reply, add: Callable[[Chunk], object]) -> None:
+    """Hand every chunk of the reply to ``add``. Raises its GatewayError, with the receipt."""
     try:
         async for chunk in reply:
-            fold.add(chunk)
+            add(chunk)
     except GatewayError as error:
         error.receipt = reply.receipt
         raise
     finally:
         reply.cancel()
+
+
+async def whole(reply: Reply, rendering: Rendering, n: int) -> Event:
+    """Fold the reply. Raises its GatewayError, with the receipt."""
+    fold = Fold(reply.receipt, n)
+    await read_all(reply, fold.add)
     return rendering.whole(reply.receipt, fold)
 
 
@@ -140,7 +145,9 @@ class ChatRendering:
         for piece in chunk.calls:
             events.append(
                 self._event(
-                    receipt, chunk.index, {"tool_calls": [_piece(receipt, chunk.index, piece)]}
+                    receipt,
+                    chunk.index,
+                    {"tool_calls": [piece_object(receipt, chunk.index, piece)]},
                 )
             )
         if chunk.finish_reason is not None:
@@ -285,7 +292,8 @@ def call_object(receipt: Receipt, choice: int, call: CallPiece) -> Event:
     }
 
 
-def _piece(receipt: Receipt, choice: int, piece: CallPiece) -> Event:
+def piece_object(receipt: Receipt, choice: int, piece: CallPiece) -> Event:
+    """One piece of a call as streams hold it."""
     if piece.name is not None:
         return {"index": piece.index, **call_object(receipt, choice, piece)}
     return {"index": piece.index, "function": {"arguments": piece.arguments}}
@@ -308,13 +316,15 @@ def _completion_choice(
 
 
 def _chat_logprobs(logprobs: Sequence[TokenLogprob] | None) -> Event | None:
-    if not logprobs:
-        return None
-    content = [
+    return {"content": token_objects(logprobs), "refusal": None} if logprobs else None
+
+
+def token_objects(logprobs: Sequence[TokenLogprob]) -> list[Event]:
+    """Tokens and their log-probabilities, each with those that were as likely or likelier."""
+    return [
         {**_chat_token(token), "top_logprobs": [_chat_token(other) for other in token.top]}
         for token in logprobs
     ]
-    return {"content": content, "refusal": None}
 
 
 def _chat_token(token: TokenLogprob) -> Event:

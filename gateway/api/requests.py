@@ -38,6 +38,21 @@ class Asked(msgspec.Struct, frozen=True):
 def chat_request(fields: Mapping[str, Any]) -> Asked:
     """The body of a chat completion. Raises InvalidRequest or UnsupportedParameter."""
     wire = body.parse(fields, ChatCompletionRequest)
+    messages = (_message(turn, f"messages[{index}]") for index, turn in enumerate(wire.messages))
+    return of_conversation(wire, tuple(messages))
+
+
+def chat_fields(wire: SamplingFields, **given: Any) -> ChatCompletionRequest:
+    """The fields that another endpoint shares with chat completions, and those ``given``."""
+    shared = {name: getattr(wire, name) for name in SamplingFields.__struct_fields__}
+    return ChatCompletionRequest(**{**shared, "messages": [], **given})
+
+
+def of_conversation(wire: ChatCompletionRequest, messages: tuple[Message, ...]) -> Asked:
+    """What ``wire`` asks for, with these messages in place of its own.
+
+    Raises InvalidRequest or UnsupportedParameter.
+    """
     tools, grammar = tools_of(wire), grammar_of(wire)
     called = called_of(wire, tools)
     if called:
@@ -55,9 +70,7 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
         )
     request = ChatRequest(
         model=wire.model,
-        messages=tuple(
-            _message(message, f"messages[{index}]") for index, message in enumerate(wire.messages)
-        ),
+        messages=messages,
         sampling=body.sampling(wire, max_tokens=_max_tokens(wire), logprobs=_logprobs(wire)),
         n=wire.n or 1,
         stream=bool(wire.stream),
@@ -148,11 +161,16 @@ def _message(wire: ChatMessage, param: str) -> Message:
     )
 
 
+def unsupported_content(type: str, param: str) -> UnsupportedParameter:
+    """Images, audio and files are no text."""
+    return UnsupportedParameter(
+        f"Content of type {cut(type)!r} is not supported; send text.", param=param
+    )
+
+
 def _part(part: ContentPart, param: str) -> str:
     if part.type not in ("text", "refusal"):
-        raise UnsupportedParameter(
-            f"Content of type {cut(part.type)!r} is not supported; send text.", param=param
-        )
+        raise unsupported_content(part.type, param)
     text = part.text if part.type == "text" else part.refusal
     if text is None:
         raise InvalidRequest(

@@ -16,15 +16,12 @@ from litestar.app import Litestar
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Send
 
-from gateway.api.errors import ClientGone, body_of
+from gateway.api.errors import ClientGone
 from gateway.api.headers import of_receipt
-from gateway.api.render import Event
-from gateway.errors import GatewayError
 from gateway.reply import Reply
 
 T = TypeVar("T")
 
-DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 MEDIA_TYPE = "text/event-stream"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -35,24 +32,13 @@ def frame(event: object) -> bytes:
     return b"data: " + msgspec.json.encode(event) + b"\n\n"
 
 
-async def frames(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    """The frames of a stream; one that fails midway ends with the error object and without DONE."""
-    try:
-        async for event in events:
-            yield frame(event)
-    except GatewayError as error:
-        yield frame(body_of(error))
-        return
-    yield DONE
-
-
 class Patience(msgspec.Struct, frozen=True):
     """How long a stream may keep its client waiting, in seconds."""
 
     seconds: float
     """For its headers: until then a failure is an error response."""
     heartbeat: float
-    """For its next bytes: then a comment is sent, so that nothing between takes it for dead."""
+    """For its next bytes: then a sign of life is sent, so that nothing between takes it for dead."""
 
 
 class EventStream(Response[None]):
@@ -61,11 +47,19 @@ class EventStream(Response[None]):
     What becomes of a reply that is never sent is not decided here: its request ends it.
     """
 
-    def __init__(self, reply: Reply, events: AsyncIterator[Event], *, heartbeat: float) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        frames: AsyncIterator[bytes],
+        *,
+        heartbeat: float,
+        sign: bytes = HEARTBEAT,
+    ) -> None:
+        """After ``heartbeat`` seconds of silence ``sign`` is sent."""
         super().__init__(None, headers={**of_receipt(reply.receipt), **_HEADERS}, status_code=200)
         self._reply = reply
-        self._events = events
-        self._heartbeat = heartbeat
+        self._frames = frames
+        self._heartbeat = (heartbeat, sign)
 
     def to_asgi_response(
         self, app: Litestar | None, request: Request[Any, Any, Any], **options: Any
@@ -74,7 +68,7 @@ class EventStream(Response[None]):
         given = dict(options.get("headers") or {})
         return _StreamingResponse(
             self._reply,
-            self._events,
+            self._frames,
             self._heartbeat,
             headers=given | self.headers,
             cookies=[*self.cookies, *(options.get("cookies") or ())],
@@ -85,12 +79,16 @@ class _StreamingResponse(ASGIResponse):
     _should_set_content_length = False
 
     def __init__(
-        self, reply: Reply, events: AsyncIterator[Event], heartbeat: float, **options: Any
+        self,
+        reply: Reply,
+        frames: AsyncIterator[bytes],
+        heartbeat: tuple[float, bytes],
+        **options: Any,
     ) -> None:
         super().__init__(media_type=MEDIA_TYPE, **options)
         self._reply = reply
-        self._events = events
-        self._heartbeat = heartbeat
+        self._frames = frames
+        self._heartbeat, self._sign = heartbeat
         self._sending = asyncio.Lock()
         self._sent_at = 0.0
 
@@ -101,17 +99,17 @@ class _StreamingResponse(ASGIResponse):
         beat = asyncio.create_task(self._beat(send))
         beat.add_done_callback(self._end_with)
         try:
-            async for piece in frames(self._events):
+            async for piece in self._frames:
                 await self._send(send, piece)
             beat.cancel()
-            async with self._sending:  # a comment that is on its way goes first
+            async with self._sending:  # a sign of life that is on its way goes first
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             watch.cancel()
             beat.cancel()
 
     def _end_with(self, beat: asyncio.Task[None]) -> None:
-        """A comment that could not be sent tells that nobody reads."""
+        """A sign of life that could not be sent tells that nobody reads."""
         if not beat.cancelled() and beat.exception() is not None:
             self._reply.cancel()
 
@@ -121,14 +119,14 @@ class _StreamingResponse(ASGIResponse):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _beat(self, send: Send) -> None:
-        """A comment after each silence; it ends with the stream."""
+        """A sign of life after each silence; it ends with the stream."""
         clock = asyncio.get_running_loop().time
         # The headers have just been sent.
         self._sent_at = max(self._sent_at, clock())
         while True:
             await asyncio.sleep(max(self._sent_at + self._heartbeat - clock(), 0.001))
             if clock() >= self._sent_at + self._heartbeat and not self._sending.locked():
-                await self._send(send, HEARTBEAT)
+                await self._send(send, self._sign)
 
 
 async def until_disconnect(request: Request[Any, Any, Any], work: Coroutine[Any, Any, T]) -> T:

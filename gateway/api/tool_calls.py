@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.api.render import ChatRendering, Choice, Event, call_object
+from gateway.api.render import ChatRendering, Choice, Event, call_object, piece_object
 from gateway.reply import Receipt
 from gateway.types import CallPiece, Chunk, FinishReason
 
@@ -42,6 +42,31 @@ def read_call(text: str, finish_reason: FinishReason | None) -> Call | None:
     return Call(head[1], rest if cut_short and not _closed(rest) else rest[:-1])
 
 
+def call_pieces(before: str, chunk: Chunk) -> tuple[CallPiece, ...]:
+    """What ``chunk`` adds to the call, of which ``before`` was there already."""
+    written = read_call(before, None)
+    now = read_call(before + chunk.text, chunk.finish_reason)
+    if now is None:
+        return ()
+    known = len(written.arguments) if written is not None else 0
+    name = (CallPiece(0, now.name),) if written is None else ()
+    more = now.arguments[known:]
+    return (*name, CallPiece(0, None, more)) if more else name
+
+
+class DemandedCall:
+    """An answer that must be a call, chunk by chunk: the call takes the place of its text."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def read(self, chunk: Chunk) -> Chunk:
+        """The next chunk, with pieces of the call; of a call there are no log-probabilities."""
+        calls = call_pieces(self._text, chunk)
+        self._text += chunk.text
+        return msgspec.structs.replace(chunk, text="", logprobs=None, calls=calls)
+
+
 def _closed(rest: str) -> bool:
     """Whether the call is whole: after its arguments comes the brace that closes it."""
     try:
@@ -61,19 +86,8 @@ class ToolCallRendering(ChatRendering):
 
     def events(self, receipt: Receipt, chunk: Chunk, before: Choice) -> Sequence[Event]:
         """The name with the call's id, then its arguments piece by piece, then the finish reason."""
-        written = read_call(before.text, None)
-        now = read_call(before.text + chunk.text, chunk.finish_reason)
-        deltas: list[dict[str, Any]] = []
-        if now is not None:
-            if written is None:
-                deltas.append(_start(receipt, chunk.index, Call(now.name, "")))
-            known = len(written.arguments) if written is not None else 0
-            if more := now.arguments[known:]:
-                deltas.append({"function": {"arguments": more}})
-        events = [
-            self._event(receipt, chunk.index, {"tool_calls": [{"index": 0, **delta}]})
-            for delta in deltas
-        ]
+        deltas = [piece_object(receipt, chunk.index, p) for p in call_pieces(before.text, chunk)]
+        events = [self._event(receipt, chunk.index, {"tool_calls": [delta]}) for delta in deltas]
         if chunk.logprobs:
             events.append(self._event(receipt, chunk.index, {}, logprobs=chunk.logprobs))
         if chunk.finish_reason is not None:

@@ -1,7 +1,7 @@
 """Refuses parameters that would change the answer but are not served.
 
 To ignore one would be to answer another question than was asked. It knows the names that OpenAI,
-vLLM, SGLang, llama.cpp, transformers and Ollama give them; what nobody gives a meaning passes.
+Anthropic, vLLM, SGLang, llama.cpp, transformers and Ollama give them; what nobody gives a meaning passes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "functions": ([],),
     "grammar": ("",),
     "include_stop_str_in_output": (False,),
+    "instructions": ("",),
     "json_schema": (),
     "length_penalty": (1,),
     "logits_processors": ([],),
     "max_length": (),
     "max_new_tokens": (),
+    "max_output_tokens": (),
     "min_length": (0,),
     "min_new_tokens": (0,),
     "mirostat": (0,),
@@ -53,6 +55,7 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "n_predict": (),
     "penalty_alpha": (0,),
     "prediction": (),
+    "previous_response_id": (),
     "prompt_logprobs": (),
     "reasoning": (),
     "reasoning_effort": ("none",),
@@ -60,8 +63,10 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "repeat_penalty": (1,),
     "skip_special_tokens": (True,),
     "smoothing_factor": (0,),
+    "stop_sequences": ([],),
     "structural_tag": (),
     "suffix": ("",),
+    "system": ("", []),
     "tfs_z": (1,),
     "thinking": (False, {"type": "disabled"}),
     "tool_choice": ("none",),
@@ -76,19 +81,26 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
 }
 """Parameter → the values that ask for nothing, or for what is done anyway. Null always does."""
 
+NOTHING: Mapping[str, Sequence[Any]] = {}
 FAMILIES = ("guided_", "mirostat_")
 """Every name that begins so is one of them, whatever a server's next version adds."""
 
 
-def refuse_unsupported(fields: Mapping[str, Any], *, served: Collection[str] = ()) -> None:
+def refuse_unsupported(
+    fields: Mapping[str, Any],
+    *,
+    served: Collection[str] = (),
+    own: Mapping[str, Sequence[Any]] = NOTHING,
+) -> None:
     """Raise UnsupportedParameter for the first field that would have to be ignored.
 
     ``served`` are the fields of the endpoint itself: one of them may know what the other does not.
+    ``own`` is like `NEUTRAL`, for this endpoint alone and before anything else.
     """
     for name, value in fields.items():
-        if name in served:
+        if name in served and name not in own:
             continue
-        neutral = NEUTRAL.get(name, () if name.startswith(FAMILIES) else None)
+        neutral = own.get(name, NEUTRAL.get(name, () if name.startswith(FAMILIES) else None))
         if neutral is None or value is None:
             continue
         if not any(_same(value, harmless) for harmless in neutral):

@@ -102,6 +102,11 @@ class Backend(Protocol):
         ...
 
 
+def serves(backend: Backend, model: str) -> bool:
+    """Whether one of its models has this id."""
+    return any(known.id == model for known in backend.models)
+
+
 def refuse_token_parameters(request: ChatRequest, *, takes_tools: bool = False) -> None:
     """For backends without a model: raise UnsupportedParameter for what only one with tokens can do."""
     for param, given in (

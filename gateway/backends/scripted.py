@@ -324,12 +324,18 @@ def _start(backend: str, job: Job, claims: ScriptedExecution) -> Execution:
 
 def _choice(index: int, text: str, sampling: Sampling, limit: int) -> list[Chunk]:
     """The chunks of one choice: one a token, the last with the finish reason and the usage."""
-    cuts = [at for stop in sampling.stop if (at := text.find(stop)) >= 0]
-    tokens = _tokens(text[: min(cuts)] if cuts else text)
+    cuts = [(at, stop) for stop in sampling.stop if (at := text.find(stop)) >= 0]
+    end, stop = min(cuts, key=lambda cut: cut[0], default=(len(text), None))
+    tokens = _tokens(text[:end])
     reason = FinishReason.LENGTH if len(tokens) > limit else FinishReason.STOP
     tokens = tokens[:limit]
     chunks = [Chunk(index, token, _logprobs(token, sampling)) for token in tokens]
-    last = Chunk(index, finish_reason=reason, usage=Usage(0, len(tokens)))
+    last = Chunk(
+        index,
+        finish_reason=reason,
+        usage=Usage(0, len(tokens)),
+        stop=stop if reason is FinishReason.STOP else None,
+    )
     return [*chunks, last]
 
 

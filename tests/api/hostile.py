@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
+RESPONSES = "/v1/responses"
+MESSAGES = "/v1/messages"
 HELLO = [{"role": "user", "content": "hello"}]
 BASE = {"model": "scripted", "messages": HELLO}
 TEXT_BASE = {"model": "scripted", "prompt": "hello"}
@@ -35,6 +37,22 @@ def text(name: str, param: str | None, code: str, status: int = 400, **fields: A
     """A text completion with these fields."""
     body = json.dumps({**TEXT_BASE, **fields}).encode()
     return Hostile(name, status, param, code, body, TEXT)
+
+
+def response(
+    name: str, param: str | None, code: str | None, status: int = 400, **fields: Any
+) -> Hostile:
+    """A Responses request with these fields."""
+    body = json.dumps({"model": "scripted", "input": "hello", **fields}).encode()
+    return Hostile(f"responses: {name}", status, param, code, body, RESPONSES)
+
+
+def anthropic(
+    name: str, param: str | None, code: str | None, status: int = 400, **fields: Any
+) -> Hostile:
+    """A Messages request with these fields."""
+    body = json.dumps({**BASE, "max_tokens": 9, **fields}).encode()
+    return Hostile(f"messages: {name}", status, param, code, body, MESSAGES)
 
 
 def raw(name: str, body: bytes, code: str, param: str | None = None, status: int = 400) -> Hostile:
@@ -340,4 +358,304 @@ def _paths() -> list[Hostile]:
     ]
 
 
-TABLE: list[Hostile] = [*_json(), *_shapes(), *_numbers(), *_headers(), *_paths()]
+MISSING = "missing_required_parameter"
+
+
+def _responses() -> list[Hostile]:
+    def item(name: str, param: str, code: str, **fields: Any) -> Hostile:
+        return response(f"an item {name}", f"input[0]{param}", code, input=[fields])
+
+    refused = "unsupported_parameter"
+    function = {"type": "function", "name": "f"}
+    return [
+        response("no input", "input", "invalid_type", input=None),
+        response("an input that is a number", "input", "invalid_type", input=7),
+        response("an input of nothing", "input", "empty_array", input=[]),
+        response("items that are texts", "input[0]", "invalid_type", input=["hello"]),
+        item("of nothing", ".content", MISSING),
+        item("without a role", ".role", MISSING, content="a"),
+        item("of an unknown role", ".role", "invalid_value", role="root", content="a"),
+        item("of another type", ".type", refused, type="computer_call"),
+        item("that is a reference", ".type", refused, type="item_reference", id="msg_1"),
+        item("whose type is a number", ".type", "invalid_type", type=1),
+        item(
+            "with an image",
+            ".content[0]",
+            refused,
+            role="user",
+            content=[{"type": "input_image", "image_url": "http://169.254.169.254/"}],
+        ),
+        item("with a part of nothing", ".content[0].type", MISSING, role="user", content=[{}]),
+        item("that is a call of nothing", ".name", MISSING, type="function_call"),
+        item(
+            "whose output nobody asked",
+            ".call_id",
+            MISSING,
+            type="function_call_output",
+            output="1",
+        ),
+        item(
+            "with arguments that are no text",
+            ".arguments",
+            "invalid_type",
+            type="function_call",
+            arguments={},
+        ),
+        response(
+            "an unknown response",
+            "previous_response_id",
+            "previous_response_not_found",
+            404,
+            previous_response_id="resp_0",
+        ),
+        response(
+            "a path for a response",
+            "previous_response_id",
+            "previous_response_not_found",
+            404,
+            previous_response_id="../" * 30_000,
+        ),
+        response(
+            "a response that is a number",
+            "previous_response_id",
+            "invalid_type",
+            previous_response_id=1,
+        ),
+        response("chat's name for the length", "max_tokens", refused, max_tokens=5),
+        response(
+            "chat's name for the format",
+            "response_format",
+            refused,
+            response_format={"type": "text"},
+        ),
+        response("no tokens", "max_output_tokens", "integer_below_min_value", max_output_tokens=0),
+        response("in the background", "background", refused, background=True),
+        response("in a conversation", "conversation", refused, conversation="conv_1"),
+        response("with reasoning", "reasoning", refused, reasoning={"effort": "high"}),
+        response("cut by the server", "truncation", refused, truncation="auto"),
+        response("with two answers", "n", refused, n=2),
+        response("a tool of the server", "tools[0].type", refused, tools=[{"type": "web_search"}]),
+        response("a tool without a name", "tools[0].name", MISSING, tools=[{"type": "function"}]),
+        response("a choice without tools", "tool_choice", "invalid_value", tool_choice="required"),
+        response(
+            "a choice of a server's tool",
+            "tool_choice",
+            refused,
+            tools=[function],
+            tool_choice={"type": "mcp", "name": "f"},
+        ),
+        response(
+            "a choice of no tool",
+            "tool_choice",
+            "invalid_value",
+            tools=[function],
+            tool_choice={"type": "function", "name": "g"},
+        ),
+        response("a format of no kind", "text.format", refused, text={"format": {"type": "xml"}}),
+        response(
+            "a format without a schema",
+            "text.format.schema",
+            MISSING,
+            text={"format": {"type": "json_schema", "name": "a"}},
+        ),
+        response("a chatty text", "text.verbosity", refused, text={"verbosity": "high"}),
+        response("to include what nobody knows", "include", "invalid_value", include=["secrets"]),
+        response(
+            "metadata without end",
+            "metadata",
+            "invalid_value",
+            metadata={str(i): "" for i in range(17)},
+        ),
+        response("metadata that are numbers", "metadata[...]", "invalid_type", metadata={"a": 1}),
+        response("words without end", "input", "context_length_exceeded", input="a " * 100_000),
+        Hostile("responses: a list", 400, None, "invalid_type", b"[]", RESPONSES),
+        Hostile(
+            "responses: a stranger's",
+            404,
+            "response_id",
+            "not_found",
+            b"",
+            f"{RESPONSES}/resp_0",
+            method="GET",
+        ),
+        Hostile(
+            "responses: of another tree",
+            404,
+            None,
+            None,
+            b"",
+            f"{RESPONSES}/..%2f..%2fmetrics",
+            method="GET",
+        ),
+        Hostile(
+            "responses: forgotten already",
+            404,
+            "response_id",
+            "not_found",
+            b"",
+            f"{RESPONSES}/resp_0",
+            method="DELETE",
+        ),
+    ]
+
+
+def _messages() -> list[Hostile]:
+    def block(name: str, param: str, code: str, role: str = "user", **fields: Any) -> Hostile:
+        messages = [{"role": role, "content": [fields]}, *HELLO]
+        return anthropic(
+            f"a block {name}", f"messages[0].content[0]{param}", code, messages=messages
+        )
+
+    refused = "unsupported_parameter"
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    return [
+        anthropic("no length", "max_tokens", "invalid_type", max_tokens=None),
+        anthropic("no tokens", "max_tokens", "integer_below_min_value", max_tokens=0),
+        anthropic("no messages", "messages", "empty_array", messages=[]),
+        anthropic(
+            "a role of another API",
+            "messages[0].role",
+            "invalid_value",
+            messages=[{"role": "tool", "content": "a"}],
+        ),
+        anthropic(
+            "no content",
+            "messages[0].content",
+            "invalid_type",
+            messages=[{"role": "user", "content": None}],
+        ),
+        anthropic(
+            "an answer begun",
+            "messages[1].role",
+            refused,
+            messages=[*HELLO, {"role": "assistant", "content": "It"}],
+        ),
+        block("of nothing", ".type", MISSING),
+        block(
+            "that is an image",
+            "",
+            refused,
+            type="image",
+            source={"type": "url", "url": "file:///etc/passwd"},
+        ),
+        block("that is a document", "", refused, type="document"),
+        block(
+            "of thoughts",
+            "",
+            refused,
+            role="assistant",
+            type="thinking",
+            thinking="hm",
+            signature="x",
+        ),
+        block("without its text", ".text", MISSING, type="text"),
+        block(
+            "of use without input",
+            ".input",
+            MISSING,
+            role="assistant",
+            type="tool_use",
+            id="a",
+            name="f",
+        ),
+        block(
+            "of use that is the user's", "", refused, type="tool_use", id="a", name="f", input={}
+        ),
+        block(
+            "with input that is text",
+            ".input",
+            "invalid_type",
+            role="assistant",
+            type="tool_use",
+            input="{}",
+        ),
+        block("that answers nothing", ".tool_use_id", MISSING, type="tool_result", content="1"),
+        block(
+            "that answers with an image",
+            ".content[0]",
+            refused,
+            type="tool_result",
+            tool_use_id="a",
+            content=[{"type": "image"}],
+        ),
+        anthropic("a system of numbers", "system", "invalid_type", system=5),
+        anthropic("a system of images", "system[0]", refused, system=[{"type": "image"}]),
+        anthropic("too hot", "temperature", "decimal_above_max_value", temperature=1.5),
+        anthropic(
+            "thoughts", "thinking", refused, thinking={"type": "enabled", "budget_tokens": 1024}
+        ),
+        anthropic("an effort", "output_config.effort", refused, output_config={"effort": "max"}),
+        anthropic(
+            "a format of no kind",
+            "output_config.format.type",
+            "invalid_value",
+            output_config={"format": {"type": "xml"}},
+        ),
+        anthropic("chat's name for stops", "stop", refused, stop=["a"]),
+        anthropic("a stop of nothing", "stop_sequences[0]", "invalid_value", stop_sequences=[""]),
+        anthropic(
+            "a tool of the server",
+            "tools[0].type",
+            refused,
+            tools=[{"type": "bash_20250124", "name": "bash"}],
+        ),
+        anthropic(
+            "a tool without a schema", "tools[0].input_schema", MISSING, tools=[{"name": "f"}]
+        ),
+        anthropic(
+            "a tool of another name",
+            "tools[0].name",
+            "invalid_value",
+            tools=[{**tool, "name": "a b"}],
+        ),
+        anthropic(
+            "a choice of no tool",
+            "tool_choice",
+            "invalid_value",
+            tools=[tool],
+            tool_choice={"type": "tool", "name": "g"},
+        ),
+        anthropic(
+            "a choice without its name",
+            "tool_choice.name",
+            MISSING,
+            tools=[tool],
+            tool_choice={"type": "tool"},
+        ),
+        anthropic(
+            "a choice of no kind",
+            "tool_choice.type",
+            "invalid_value",
+            tools=[tool],
+            tool_choice={"type": "maybe"},
+        ),
+        anthropic(
+            "words without end",
+            "messages",
+            "context_length_exceeded",
+            messages=said("a " * 100_000),
+        ),
+        Hostile("messages: no JSON", 400, None, "invalid_json", b"{", MESSAGES),
+        Hostile(
+            "messages: counting nothing", 400, "model", MISSING, b"{}", f"{MESSAGES}/count_tokens"
+        ),
+        Hostile(
+            "messages: counting for nobody",
+            404,
+            "model",
+            "model_not_found",
+            json.dumps({**BASE, "model": "x"}).encode(),
+            f"{MESSAGES}/count_tokens",
+        ),
+    ]
+
+
+TABLE: list[Hostile] = [
+    *_json(),
+    *_shapes(),
+    *_numbers(),
+    *_headers(),
+    *_paths(),
+    *_responses(),
+    *_messages(),
+]

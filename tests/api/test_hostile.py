@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.config import AuthConfig, GatewayConfig, KeyConfig, ServerConfig
 from gateway.grants import ALL_SCOPES
-from tests.api.hostile import BASE, HELLO, TABLE, Hostile, said
+from tests.api.hostile import BASE, HELLO, MESSAGES, TABLE, Hostile, said
 
 LARGEST = 1_000_000
 
@@ -62,10 +62,10 @@ def test_a_hostile_request_is_answered_and_forgotten(target: Any, case: Hostile)
     assert answer.headers.get_all("x-evil") is None
     if case.status >= 400:
         error = json.loads(content)["error"]
-        assert list(error) == ["message", "type", "param", "code"]
-        assert error["type"] == (
-            "permission_error" if case.status == 403 else "invalid_request_error"
-        )
+        assert sorted(error) == ["code", "message", "param", "type"]
+        theirs = case.path.startswith(MESSAGES) and case.status == 404
+        expected = "not_found_error" if theirs else "invalid_request_error"
+        assert error["type"] == ("permission_error" if case.status == 403 else expected)
         assert len(error["message"]) < 600
         if case.code is not None:
             assert (error["param"], error["code"]) == (case.param, case.code)
@@ -137,7 +137,9 @@ JSON = st.recursive(
 FIELDS = (
     "model messages temperature top_p n stop stream stream_options seed max_tokens tools tool_choice "
     "logprobs top_logprobs logit_bias response_format user metadata prompt echo best_of suffix "
-    "structured_outputs guided_json min_tokens top_k stop_token_ids functions request policy"
+    "structured_outputs guided_json min_tokens top_k stop_token_ids functions request policy "
+    "input instructions text include max_output_tokens previous_response_id store system "
+    "stop_sequences output_config"
 ).split()
 BODIES = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5)
 
@@ -147,20 +149,30 @@ BODIES = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5)
 )
 @given(
     fields=BODIES,
-    path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/v1/decisions/explain"]),
+    path=st.sampled_from(
+        [
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/v1/responses",
+            "/v1/messages",
+            "/v1/decisions/explain",
+        ]
+    ),
     whole=st.booleans(),
 )
 def test_whatever_is_sent_is_no_fault_of_ours(
     target: Any, fields: dict[str, Any], path: str, whole: bool
 ) -> None:
-    base = BASE if path.startswith("/v1/chat") else {"model": "scripted", "prompt": "a"}
+    chats = path.startswith(("/v1/chat", "/v1/messages"))
+    base = BASE if chats else {"model": "scripted", "prompt": "a", "input": "a"}
+    base = {**base, "max_tokens": 9} if path == "/v1/messages" else base
     body = {**base, **fields} if whole else fields
 
     answer = target.post(body, path)
 
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
-        assert list(answer.json()["error"]) == ["message", "type", "param", "code"]
+        assert sorted(answer.json()["error"]) == ["code", "message", "param", "type"]
 
 
 @settings(

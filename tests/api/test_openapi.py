@@ -19,6 +19,9 @@ from schemathesis.specs.openapi.checks import (
 BODIES = {
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
+    ("post", "/v1/responses"),
+    ("post", "/v1/messages"),
+    ("post", "/v1/messages/count_tokens"),
     ("post", "/v1/decisions/explain"),
     ("post", "/v1/decisions/{decision_id}/feedback"),
     ("put", "/v1/policy"),
@@ -82,16 +85,14 @@ def test_every_answer_has_a_shape_and_every_error_the_same_one(document: Any) ->
         assert {"4XX", "5XX"} <= responses.keys()
         if path != "/readyz":
             error = responses["4XX"]["content"]["application/json"]["schema"]
-            assert list(error["properties"]["error"]["properties"]) == [
-                "message",
-                "type",
-                "param",
-                "code",
-            ]
+            fields = ["message", "type", "param", "code"]
+            if path.startswith("/v1/messages"):
+                fields[:2] = ["type", "message"]
+            assert list(error["properties"]["error"]["properties"]) == fields
 
 
 def test_what_is_streamed_is_described_beside_what_is_not(document: Any) -> None:
-    for path in ("/v1/chat/completions", "/v1/completions"):
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"):
         content = document["paths"][path]["post"]["responses"]["200"]["content"]
         assert content.keys() == {"application/json", "text/event-stream"}
 

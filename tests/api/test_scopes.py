@@ -20,6 +20,10 @@ ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
 ROUTES: list[tuple[str, str, Any, Scope | None]] = [
     ("POST", "/v1/chat/completions", ASK, Scope.INFERENCE),
     ("POST", "/v1/completions", {"model": "scripted", "prompt": "a"}, Scope.INFERENCE),
+    ("POST", "/v1/responses", {"model": "scripted", "input": "a"}, Scope.INFERENCE),
+    ("GET", "/v1/responses/ID", None, Scope.INFERENCE),
+    ("POST", "/v1/messages", {**ASK, "max_tokens": 9}, Scope.INFERENCE),
+    ("POST", "/v1/messages/count_tokens", ASK, Scope.INFERENCE),
     ("POST", "/v1/decisions/explain", {"request": ASK}, Scope.INFERENCE),
     ("GET", "/v1/models", None, None),
     ("GET", "/v1/models/scripted", None, None),
@@ -136,7 +140,13 @@ def test_a_key_for_one_model_knows_of_no_other(locked: Locked) -> None:
     assert listed == ["other"]
     assert locked.live.get("/v1/models/scripted", **key).status_code == 404
     assert locked.live.post({**ASK, "model": "other"}, **key).status_code == 200
-    for body, path in ((ASK, "/v1/chat/completions"), ({"request": ASK}, "/v1/decisions/explain")):
+    for body, path in (
+        (ASK, "/v1/chat/completions"),
+        ({"model": "scripted", "input": "a"}, "/v1/responses"),
+        ({**ASK, "max_tokens": 9}, "/v1/messages"),
+        (ASK, "/v1/messages/count_tokens"),
+        ({"request": ASK}, "/v1/decisions/explain"),
+    ):
         refused = locked.live.post(body, path, **key)
         assert refused.status_code == 403
         assert refused.json()["error"]["code"] == "model_not_allowed"

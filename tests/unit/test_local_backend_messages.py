@@ -19,6 +19,7 @@ from tests.tiny import build_tiny_model
 
 OURS = ("user", "assistant", "system", "tool", "function")
 """What the gateway itself puts into a message: the roles, and the type of a call."""
+FIELDS = ("role", "content", "tool_calls", "tool_call_id", "id", "type", "name", "arguments")
 EVERY_FIELD = (
     "{% for m in messages %}{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}{% endfor %}"
 )
@@ -29,7 +30,8 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=6,
 )
-function = st.fixed_dictionaries({}, optional={"name": text, "arguments": text, "x": anything})
+arguments = text | st.dictionaries(text, anything, max_size=2).map(json.dumps)
+function = st.fixed_dictionaries({}, optional={"name": text, "arguments": arguments, "x": anything})
 call = st.fixed_dictionaries(
     {}, optional={"id": text, "type": anything, "function": function, "y": anything}
 )
@@ -93,7 +95,8 @@ def leaves(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             yield from leaves(inner)
-            assert isinstance(name, str)
+            if name not in FIELDS:
+                yield name
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from leaves(inner)
@@ -141,16 +144,21 @@ def test_calls_and_their_answers_reach_the_template_once_and_as_they_were_sent(
 
     asyncio.run(backend.prepare(request))
 
+    read = {"name": "f", "arguments": {"what": "dose"}}
     assert template.messages == [
         {"role": "user", "content": "Hi."},
         {
             "role": "assistant",
             "content": "Wait.",
-            "tool_calls": [call, {"id": "", "type": "function", "function": older}],
+            "tool_calls": [
+                {**call, "function": read},
+                {"id": "", "type": "function", "function": {"name": "g", "arguments": {}}},
+            ],
         },
         {"role": "tool", "content": "42", "tool_call_id": "c1"},
     ]
-    assert request.texts() == ("Hi.", f"Wait.\nf\n{arguments}\nc1\ng\n{{}}", "42\nc1")
+    # What the model reads without its escape, the classifiers read without it as well.
+    assert request.texts() == ("Hi.", f"Wait.\nf\n{arguments}\ndose\nc1\ng\n{{}}", "42\nc1")
 
 
 async def test_a_template_that_renders_every_field_shows_no_unread_one(tmp_path: Path) -> None:
@@ -172,6 +180,53 @@ async def test_a_template_that_renders_every_field_shows_no_unread_one(tmp_path:
 
     assert rendered == "role=user;content=Sort a list.;"
     assert secret not in "".join(request.texts())
+
+
+HERMES = (
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    "</tool_call>{% endfor %}{% endfor %}"
+)
+JOINED = (
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "{{ c.function.name + '(' + c.function.arguments + ')' }}{% endfor %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "expected"),
+    [
+        (HERMES, '{"city":  "Kraków"}', '"arguments": {"city": "Kraków"}}'),
+        (HERMES, "no JSON", '"arguments": "no JSON"}'),
+        (HERMES, "[1]", '"arguments": "[1]"}'),
+        (HERMES, '{"x": "\\ud800"}', '"arguments": "{\\"x\\": \\"\\\\ud800\\"}"}'),
+        (HERMES, '{"x": 1e999}', '"arguments": "{\\"x\\": 1e999}"}'),
+        (HERMES, '{"x": ' + "[" * 70 + "]" * 70 + "}", "[[[["),
+        (JOINED, '{"city":  "Kraków"}', 'f({"city":  "Kraków"})'),
+    ],
+    ids=["object", "text", "list", "half a character", "infinity", "deep", "joined as text"],
+)
+async def test_past_arguments_are_written_once(
+    tmp_path: Path, template: str, arguments: str, expected: str
+) -> None:
+    """Templates write the object that they are; what is none stays the text that it was."""
+    folder = build_tiny_model(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(template)
+    calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+    messages = [
+        {"role": "user", "content": "Hi."},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+    ]
+    request = chat_request({"model": "any", "messages": messages}).request
+    backend = LocalBackend(
+        model=str(folder), device="cpu", dtype="float32", num_slots=1, cost_model="off"
+    )
+
+    prompt = await backend.prepare(request)
+    rendered = backend._loaded.tokenizer.decode(prompt.payload)
+    await backend.aclose()
+
+    assert expected in rendered
 
 
 def test_text_of_a_plain_message_is_its_content() -> None:

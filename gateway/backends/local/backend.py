@@ -33,6 +33,7 @@ from gateway.backends.local.loading import config_error, load
 from gateway.backends.local.probe import find_probe
 from gateway.backends.local.revival import Reviver
 from gateway.backends.local.second_opinion import SecondOpinion
+from gateway.backends.local.turns import turns_of
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -46,12 +47,10 @@ from gateway.types import (
     ChatRequest,
     Decision,
     Job,
-    Message,
     Mode,
     ModelInfo,
     Prompt,
     Sampling,
-    ToolCall,
 )
 
 
@@ -276,8 +275,16 @@ class LocalBackend:
         return token_ids
 
     def _encode_chat(self, request: ChatRequest) -> list[int]:
+        try:
+            return self._encode_turns(request, turns_of(request.messages))
+        except ParameterError:
+            if not any(turn.tool_calls for turn in request.messages):
+                raise
+        # A few templates put past arguments between other texts, and want them as text.
+        return self._encode_turns(request, turns_of(request.messages, as_text=True))
+
+    def _encode_turns(self, request: ChatRequest, turns: list[Mapping[str, Any]]) -> list[int]:
         tokenizer = self._loaded.tokenizer
-        turns = [_turn(turn) for turn in request.messages]
         if request.tools and tokenizer.takes_tools:
             return tokenizer.encode_chat(turns, [shown(tool) for tool in request.tools])
         # A template that does not take them is told of tools where one is to be called.
@@ -343,26 +350,6 @@ def _pieces(loaded: LoadedModel) -> list[str]:
     return [
         loaded.tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids
     ]
-
-
-def _turn(message: Message) -> Mapping[str, Any]:
-    """One message for the chat template, made of what `Message.text` holds and of nothing else."""
-    content = message.refusal if message.content is None else message.content
-    # Never None, which templates print or stumble over.
-    turn: dict[str, Any] = {
-        "role": "system" if message.role == "developer" else message.role,
-        "content": content or "",
-    }
-    if message.tool_calls:
-        turn["tool_calls"] = [_call(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        turn["tool_call_id"] = message.tool_call_id
-    return turn
-
-
-def _call(call: ToolCall) -> Mapping[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}
 
 
 def _params(request: ChatRequest, sampling: Sampling, answer: int) -> SamplingParams:

@@ -212,6 +212,7 @@ class LocalGeneration:
             logprobs=None if self._job.sampling.logprobs is None else logprobs,
             finish_reason=self._finish_reason(choice, piece),
             usage=usage if ended else None,
+            stop=self.tickets[choice].sequence.stop if ended else None,
         )
         return with_calls(self._readers[choice], chunk) if self._readers else chunk
 

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: another form of requests and answers, on the way of chat completions."""
