@@ -23,7 +23,7 @@ from gateway.audit.query import DecisionReader
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
 from gateway.audit.vault import Vault, open_vault
-from gateway.backends.base import Backend, Checker
+from gateway.backends.base import Backend, Checker, Starter
 from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
@@ -158,6 +158,9 @@ async def running(config: GatewayConfig, limiter: Limiter | None = None) -> Asyn
         models = (model.id for backend in backends.values() for model in backend.models)
         drift = None if contract is None else ScoreWindow(contract)
         telemetry = Telemetry(models, log=log, drift=drift, exporter=exporter)
+        for backend in backends.values():
+            if isinstance(backend, Starter):
+                await backend.start(log, telemetry.registry)
         keeper = PolicyKeeper(
             config.policy,
             active,
