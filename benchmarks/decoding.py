@@ -28,7 +28,6 @@ from benchmarks import prompts as questions
 from benchmarks import report, runs
 from benchmarks.arms import model_drafts, modes, ours, request, theirs
 from benchmarks.environment import describe
-from benchmarks.guard import Guard
 from benchmarks.measure import Task, blocks, choose, decode_block, measure
 from benchmarks.prompts import Prompt, PromptError
 from benchmarks.runs import STANDARD, Measurement, Run
@@ -37,6 +36,7 @@ from benchmarks.throughput import measure_throughput, mixture
 from decoders import Engine, load
 from decoders.loader import LoadedModel
 from decoders.models.base import ModelError
+from gateway.experiments.guard import Guard
 
 HERE = Path(__file__).parent
 MAX_LENGTH = 2048

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchmarks.guard import Guard
-from benchmarks.loops import is_loop
 from benchmarks.prompts import Prompt
 from benchmarks.runs import STANDARD, Run
+from gateway.experiments.guard import Guard
+from gateway.experiments.loops import is_loop
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.arms import request
-from benchmarks.guard import Guard
 from benchmarks.measure import Task
 from benchmarks.prompts import Prompt
 from benchmarks.runs import Throughput
@@ -16,6 +15,7 @@ from decoders import CostModel, Engine, load_profile
 from decoders.loader import LoadedModel
 from decoders.meter import Meter
 from decoders.modes import Mode
+from gateway.experiments.guard import Guard
 
 
 def mixture(prompts: Sequence[Prompt], count: int) -> list[Prompt]:

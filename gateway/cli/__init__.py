@@ -13,6 +13,7 @@ from gateway.errors import ConfigError, GatewayError
 COMMANDS: Mapping[str, str] = {
     "serve": "gateway.cli.serve:serve",
     "generate": "gateway.cli.generate:generate",
+    "compare": "gateway.cli.compare:compare",
     "classify": "gateway.cli.classify:classify",
     "policy": "gateway.cli.policy:policy",
     "decisions": "gateway.cli.decisions:decisions",

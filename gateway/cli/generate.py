@@ -15,10 +15,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gateway import config, extensions
 from gateway.backends.base import Backend, Checker
-from gateway.cli.models import fetch_models, settle_waiting
-from gateway.config import BackendConfig
+from gateway.cli.local import load_local
 from gateway.errors import InvalidRequest
 from gateway.execution import Execution
 from gateway.types import (
@@ -185,7 +183,8 @@ async def _run(
     *,
     audit: bool,
 ) -> list[Answer]:
-    backend = await asyncio.to_thread(_load, given, audit)
+    cost_model = {"cost_model": "frozen"} if audit else {}
+    backend = await asyncio.to_thread(load_local, {**given, **cost_model})
     try:
         if isinstance(backend, Checker):
             for decision in decisions:
@@ -193,23 +192,6 @@ async def _run(
         return [await _answer(backend, request, decision, stream) for decision in decisions]
     finally:
         await backend.aclose()
-
-
-def _load(given: Mapping[str, Any], audit: bool) -> Backend:
-    """The local backend as configured, with what is not None in ``given`` in place of its options."""
-    settings = config.load()
-    local = next((b for b in settings.backends.values() if b.type == "local"), None)
-    options = dict(local.options) if local else {}
-    options |= {key: value for key, value in given.items() if value is not None}
-    if audit:
-        options["cost_model"] = "frozen"
-    settings = msgspec.structs.replace(
-        settings, backends={"local": BackendConfig("local", options)}
-    )
-    settle_waiting(settings)
-    fetch_models(settings)
-    backend: Backend = extensions.build("backends", "local", options)
-    return backend
 
 
 async def _answer(

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import plot, report, runs
-from benchmarks.guard import Guard
-from benchmarks.loops import is_loop
 from benchmarks.measure import Answer, Arm, Block, Task, blocks, choose, decode_block, measure
 from benchmarks.prompts import GROUPS, Prompt, PromptError, read, select
 from benchmarks.runs import (
@@ -23,6 +21,8 @@ from benchmarks.runs import (
     Throughput,
 )
 from benchmarks.summary import ALL, exclusions, figures, rates, why_not
+from gateway.experiments.guard import Guard
+from gateway.experiments.loops import is_loop
 
 OWN = Path("benchmarks/prompts.jsonl")
 TEXT = list(range(100, 160))

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import decoding, runs
-from benchmarks.guard import Guard
 from benchmarks.prompts import Prompt
 from benchmarks.runs import HYBRID, MODEL, SPECULATIVE, STANDARD
 from benchmarks.throughput import measure_throughput
@@ -14,6 +13,7 @@ from decoders.loader import load
 from decoders.modes import Speculative, Standard
 from decoders.profile import Profile
 from decoders.testing import ScriptedDraftSource
+from gateway.experiments.guard import Guard
 from tests.tiny import build_tiny_model
 
 ROWS = [

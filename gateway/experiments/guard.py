@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 TOLERANCE = 1.5
+
+
+def is_disturbed(readings: Sequence[float], before: float, after: float) -> bool:
+    """Whether either reading is 1.5 times as long, or as short, as the median of all ``readings``."""
+    usual = statistics.median(readings)
+    return not all(usual / TOLERANCE <= one <= usual * TOLERANCE for one in (before, after))
 
 
 class Guard:
@@ -23,8 +29,7 @@ class Guard:
 
     def disturbed(self, before: float, after: float) -> bool:
         """Whether either reading is 1.5 times as long, or as short, as the median of all so far."""
-        usual = statistics.median(self._readings)
-        return not all(usual / TOLERANCE <= one <= usual * TOLERANCE for one in (before, after))
+        return is_disturbed(self._readings, before, after)
 
     @property
     def spread(self) -> dict[str, float]:
