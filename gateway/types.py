@@ -172,6 +172,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """Lower-cased request headers, without credentials; for the policy's ``header`` condition."""
     body: bytes = b""
     """The raw body, for its digest and for forwarding."""
+    chat_body: bytes | None = None
+    """The fields of a chat completion that asks the same, where the body is of another API."""
 
     @property
     def num_answers(self) -> int:

@@ -55,7 +55,9 @@ class ScriptedUpstream:
         self._thread.join(10)
 
     async def _serve(self) -> None:
-        config = uvicorn.Config(self._app, port=0, lifespan="off", log_config=None, ws="none")
+        config = uvicorn.Config(
+            self._app, port=0, interface="asgi3", lifespan="off", log_config=None, ws="none"
+        )
         self._server = uvicorn.Server(config)
         serving = asyncio.create_task(self._server.serve())
         while not self._server.started:  # noqa: ASYNC110 - not ours

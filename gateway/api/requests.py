@@ -42,10 +42,17 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
     return of_conversation(wire, tuple(messages))
 
 
-def chat_fields(wire: SamplingFields, **given: Any) -> ChatCompletionRequest:
-    """The fields that another endpoint shares with chat completions, and those ``given``."""
+def of_another(wire: SamplingFields, messages: tuple[Message, ...], **given: Any) -> Asked:
+    """What the body of another API asks for: the fields it shares with chat completions, and ``given``.
+
+    Raises InvalidRequest or UnsupportedParameter.
+    """
     shared = {name: getattr(wire, name) for name in SamplingFields.__struct_fields__}
-    return ChatCompletionRequest(**{**shared, "messages": [], **given})
+    chat = ChatCompletionRequest(**{**shared, "messages": [], **given})
+    asked = of_conversation(chat, messages)
+    fields = {name: value for name, value in msgspec.structs.asdict(chat).items() if value}
+    request = msgspec.structs.replace(asked.request, chat_body=msgspec.json.encode(fields))
+    return msgspec.structs.replace(asked, request=request)
 
 
 def of_conversation(wire: ChatCompletionRequest, messages: tuple[Message, ...]) -> Asked:

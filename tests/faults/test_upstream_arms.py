@@ -99,7 +99,9 @@ def test_a_banned_request_fails_rather_than_reach_the_arm_that_speculates(
         begun = fault == "die_midway" and stream
         if begun:
             client = gateway._client
-            answer = client.post(f"{gateway.url}/v1/chat/completions", json={**BANNED, "stream": True})
+            answer = client.post(
+                f"{gateway.url}/v1/chat/completions", json={**BANNED, "stream": True}
+            )
             assert b'"error"' in answer.content
         else:
             answer = gateway.post({**BANNED, "stream": stream})
@@ -176,3 +178,40 @@ def test_a_gateway_over_other_engines_never_loads_torch(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_other_apis_reach_a_server_as_chat_completions(
+    gateway: LiveServer, fast: ScriptedUpstream
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    asked = {
+        "/v1/responses": {
+            "input": "Hello.",
+            "instructions": "Be short.",
+            "max_output_tokens": 9,
+            "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+        },
+        "/v1/messages": {
+            "messages": [{"role": "user", "content": "Hello."}],
+            "system": "Be short.",
+            "max_tokens": 9,
+            "stop_sequences": ["END"],
+        },
+    }
+    turns = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Hello."},
+    ]
+    sent = []
+    for path, body in asked.items():
+        fast.bodies.clear()
+        answer = gateway.post({"model": MODEL, **body}, path)
+        assert answer.status_code == 200, answer.text
+        sent += fast.bodies
+
+    assert [body["messages"] for body in sent] == [turns, turns]
+    assert [body["max_tokens"] for body in sent] == [9, 9]
+    assert sent[0]["response_format"]["json_schema"]["schema"] == schema
+    assert sent[1]["stop"] == ["END"]
+    theirs = {name for body in asked.values() for name in body} - {"messages", "max_tokens"}
+    assert all(theirs.isdisjoint(body) for body in sent)

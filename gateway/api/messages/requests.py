@@ -22,7 +22,7 @@ from gateway.api.messages.schemas import (
     Turn,
 )
 from gateway.api.naming import naming, refuse_renamed
-from gateway.api.requests import Asked, chat_fields, of_conversation, unsupported_content
+from gateway.api.requests import Asked, of_another, unsupported_content
 from gateway.api.schemas import JsonSchema, NamedFunction, NamedTool, ResponseFormat, ToolFunction
 from gateway.api.schemas import ToolDefinition as ChatTool
 from gateway.errors import InvalidRequest, UnsupportedParameter
@@ -64,16 +64,14 @@ def _asked(wire: MessagesFields) -> Asked:
             param=f"messages[{len(wire.messages) - 1}].role",
         )
     with naming(NAMES):
-        return of_conversation(
-            chat_fields(
-                wire,
-                stop=wire.stop_sequences,
-                response_format=_format(wire.output_config),
-                tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())],
-                tool_choice=_choice(wire.tool_choice),
-                parallel_tool_calls=_parallel(wire.tool_choice),
-            ),
+        return of_another(
+            wire,
             (*first, *turns),
+            stop=wire.stop_sequences,
+            response_format=_format(wire.output_config),
+            tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())],
+            tool_choice=_choice(wire.tool_choice),
+            parallel_tool_calls=_parallel(wire.tool_choice),
         )
 
 

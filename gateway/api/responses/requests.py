@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.api import body
 from gateway.api.naming import naming, refuse_renamed
-from gateway.api.requests import Asked, chat_fields, of_conversation, unsupported_content
+from gateway.api.requests import Asked, of_another, unsupported_content
 from gateway.api.responses.schemas import (
     INCLUDABLE,
     REFUSED,
@@ -67,18 +67,16 @@ def response_request(fields: Mapping[str, Any], history: History) -> AskedRespon
     turns = (*earlier, *_messages(wire.input))
     instructions = (Message("system", wire.instructions),) if wire.instructions else ()
     with naming(NAMES):
-        asked = of_conversation(
-            chat_fields(
-                wire,
-                max_tokens=wire.max_output_tokens,
-                response_format=_format(wire.text),
-                tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())],
-                tool_choice=_choice(wire.tool_choice),
-                parallel_tool_calls=wire.parallel_tool_calls,
-                logprobs=wire.shows_logprobs,
-                top_logprobs=wire.top_logprobs if wire.shows_logprobs else None,
-            ),
+        asked = of_another(
+            wire,
             (*instructions, *turns),
+            max_tokens=wire.max_output_tokens,
+            response_format=_format(wire.text),
+            tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(wire.tools or ())],
+            tool_choice=_choice(wire.tool_choice),
+            parallel_tool_calls=wire.parallel_tool_calls,
+            logprobs=wire.shows_logprobs,
+            top_logprobs=wire.top_logprobs if wire.shows_logprobs else None,
         )
     return AskedResponse(asked.request, wire=wire, turns=turns)
 

@@ -60,9 +60,8 @@ def body_of(
     ``sampling`` in place of the job's. ``prefix``: what of the answer is there already.
     """
     request, sampling = job.request, sampling or job.sampling
-    fields = {
-        name: value for name, value in _given(request.body).items() if not _is_left_out(name)
-    }
+    given = _given(request.body if request.chat_body is None else request.chat_body)
+    fields = {name: value for name, value in given.items() if not _is_left_out(name)}
     ours: dict[str, Any] = {
         "model": model,
         **_asked(request, prefix),
