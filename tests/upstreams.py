@@ -16,7 +16,7 @@ import uvicorn
 
 MODEL = "twin"
 REPLY = "One two three four five six. Seven eight nine ten."
-_TOKEN = re.compile(r"\s*\S+\s?|\s+")
+_TOKEN = re.compile("\\s*[^\\s\ufffd]*\ufffd|\\s*\\S+\\s?|\\s+")
 
 
 class ScriptedUpstream:
@@ -56,7 +56,7 @@ class ScriptedUpstream:
 
     async def _serve(self) -> None:
         config = uvicorn.Config(
-            self._app, port=0, interface="asgi3", lifespan="off", log_config=None, ws="none"
+            self._app, port=0, lifespan="off", log_config=None, ws="none", interface="asgi3"
         )
         self._server = uvicorn.Server(config)
         serving = asyncio.create_task(self._server.serve())
@@ -90,7 +90,9 @@ class ScriptedUpstream:
             return ""
         text = 'vllm:num_requests_running{model_name="twin"} 0.0\n'
         if self.speculates:
-            text += f'vllm:spec_decode_num_draft_tokens_total{{model_name="twin"}} {self.drafted}.0\n'
+            text += (
+                f'vllm:spec_decode_num_draft_tokens_total{{model_name="twin"}} {self.drafted}.0\n'
+            )
         return text
 
 

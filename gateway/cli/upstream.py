@@ -29,9 +29,7 @@ def upstream() -> None:
 @click.option("--against", "twin", help="URL of a twin without speculation, to be compared with.")
 @click.option("--api-key-env", help="The environment variable with the API key, of both.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def check(
-    url: str, model: str, twin: str | None, api_key_env: str | None, as_json: bool
-) -> None:
+def check(url: str, model: str, twin: str | None, api_key_env: str | None, as_json: bool) -> None:
     """Ask the server at URL what is known to go wrong when engines speculate.
 
     Exits with 1 when a check failed. It takes some hundred short answers.
@@ -83,7 +81,5 @@ def _parts(report: Report) -> list[str | Table]:
     table = Table("check", "", "what was seen", box=None, pad_edge=False)
     for result in report.results:
         colour = _COLOURS[result.verdict]
-        table.add_row(
-            result.check, f"[{colour}]{result.verdict}[/]", escape(plain(result.detail))
-        )
+        table.add_row(result.check, f"[{colour}]{result.verdict}[/]", escape(plain(result.detail)))
     return [escape(plain(head)), table]

@@ -75,7 +75,9 @@ class Answer:
             choices = event.get("choices") or ()
             return [chunk for choice in choices if (chunk := self._chunk(choice)) is not None]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            detail = f"{self._where} sent an event that is no answer: {type(error).__name__}: {error}"
+            detail = (
+                f"{self._where} sent an event that is no answer: {type(error).__name__}: {error}"
+            )
             raise BackendFailed(detail=detail) from error
 
     def endings(self) -> list[Chunk]:

@@ -86,7 +86,10 @@ class OpenAIBackend:
         """The one model."""
         return (
             ModelInfo(
-                self._model, self._created, self._longest(), fingerprint=f"{self._name} {self._model}"
+                self._model,
+                self._created,
+                self._longest(),
+                fingerprint=f"{self._name} {self._model}",
             ),
         )
 
@@ -139,9 +142,7 @@ class OpenAIBackend:
             if generation is not None:
                 self._open.discard(generation)
 
-        generation = UpstreamGeneration(
-            self._name, job, planned, partial(self._begin, job), ended
-        )
+        generation = UpstreamGeneration(self._name, job, planned, partial(self._begin, job), ended)
         self._open.add(generation)
         return generation
 

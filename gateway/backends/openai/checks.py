@@ -209,12 +209,12 @@ async def against(server: Server, twin: Server) -> Result:
     """Whether a server and its twin say the same at temperature 0."""
     for number, question in enumerate((_PROSE, _CHARACTERS, {"max_tokens": LONG})):
         try:
-            texts = [text_of(await _asked(each, question)) for each in (server, twin)]
+            ours, others = [text_of(await _asked(each, question)) for each in (server, twin)]
         except BadAnswer as error:
             return Result("against", "failed", str(error))
         except _Refused:
             return Result("against", "unknown", "a server refuses the question")
-        verdict, detail = _same(*texts, "this server and its twin")
+        verdict, detail = _same(ours, others, "this server and its twin")
         if verdict != "ok":
             return Result("against", verdict, f"question {number}: {detail}")
     return Result("against", "ok")
@@ -234,7 +234,10 @@ def _same(one: str, other: str, what: str) -> Found:
         (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
         min(len(one), len(other)),
     )
-    return "failed", f"{what} differ from character {length} on: {one[length:][:20]!r} and {other[length:][:20]!r}"
+    return (
+        "failed",
+        f"{what} differ from character {length} on: {one[length:][:20]!r} and {other[length:][:20]!r}",
+    )
 
 
 def _streamed(data: bytes) -> str:

@@ -21,7 +21,8 @@ _EXTENDED = frozenset(
     {"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids"}
 )
 _BY_KIND: Mapping[str, frozenset[str]] = {
-    "vllm": _EXTENDED | {"logprobs", "seed", "logit_bias", "json_schema", "grammar", "continuation"},
+    "vllm": _EXTENDED
+    | {"logprobs", "seed", "logit_bias", "json_schema", "grammar", "continuation"},
     "sglang": _EXTENDED | {"logprobs", "seed", "json_schema", "continuation"},
     "llama.cpp": frozenset({"top_k", "min_p", "logprobs", "seed", "json_schema", "logit_bias"}),
     "draftgate": _EXTENDED | {"logprobs", "seed", "logit_bias", "json_schema", "grammar"},

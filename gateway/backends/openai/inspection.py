@@ -73,8 +73,9 @@ async def inspect(
     try:
         if (trouble := await _trouble(asker, place)) is not None:
             return Finding(up=False, detail=trouble)
-        models, metrics = await asker.json(f"{place.api}/models"), await asker.text(
-            f"{place.root}/metrics"
+        models, metrics = (
+            await asker.json(f"{place.api}/models"),
+            await asker.text(f"{place.root}/metrics"),
         )
         owner, length = _listed(models, model)
         kind = _kind(metrics) or _OWNERS.get(owner, "unknown")

@@ -161,10 +161,13 @@ async def continuation(ask: Ask) -> bool | None:
         return False
     if ended is None:
         return None
-    counts = [(answer.get("usage") or {}).get("prompt_tokens") for answer in (ended, open_)]
-    if not all(isinstance(count, int) and count for count in counts):
-        return None
-    return bool(counts[1] < counts[0])
+    whole, begun = (_prompt_tokens(answer) for answer in (ended, open_))
+    return begun < whole if whole and begun else None
+
+
+def _prompt_tokens(answer: Mapping[str, Any]) -> int:
+    count = (answer.get("usage") or {}).get("prompt_tokens")
+    return count if isinstance(count, int) else 0
 
 
 PROBES: Mapping[str, Callable[[Ask], Awaitable[bool | None]]] = {
