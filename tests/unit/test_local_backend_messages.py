@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.api.requests import chat_request
 from gateway.backends.local import LocalBackend
+from gateway.errors import UnsupportedParameter
 from gateway.types import ChatRequest
 from tests.tiny import build_tiny_model
 
@@ -64,6 +65,7 @@ class Template:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self.takes_tools = tokenizer.takes_tools
         self.messages: list[Mapping[str, Any]] = []
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -227,6 +229,32 @@ async def test_past_arguments_are_written_once(
     await backend.aclose()
 
     assert expected in rendered
+
+
+OTHER = "{% if tools %}<function=name>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+async def test_tools_are_offered_in_the_templates_way_or_in_ours_but_not_by_guessing(
+    tmp_path: Path, backend: LocalBackend, template: Template
+) -> None:
+    tools = [{"type": "function", "function": {"name": "look_up"}}]
+    body = {"model": "any", "messages": [{"role": "user", "content": "Hi."}], "tools": tools}
+    request = chat_request(body).request
+    folder = build_tiny_model(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(OTHER)
+    other = LocalBackend(
+        model=str(folder), device="cpu", dtype="float32", num_slots=1, cost_model="off"
+    )
+
+    await backend.prepare(request)
+    with pytest.raises(UnsupportedParameter, match="'required'"):
+        await other.prepare(request)
+    await other.aclose()
+
+    system, user = template.messages
+    assert user["content"] == "Hi."
+    assert "look_up" in system["content"]
+    assert "<tool_call>" in system["content"]
 
 
 def test_text_of_a_plain_message_is_its_content() -> None:
