@@ -88,6 +88,7 @@ def template(backend: LocalBackend) -> Template:
     # Its own chat template would show only the fields that it happens to use.
     made = Template(backend._loaded.tokenizer)
     object.__setattr__(backend._loaded, "tokenizer", made)
+    backend._shows_calls = True
     return made
 
 
@@ -189,6 +190,7 @@ HERMES = (
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
     "</tool_call>{% endfor %}{% endfor %}"
 )
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 JOINED = (
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
     "{{ c.function.name + '(' + c.function.arguments + ')' }}{% endfor %}{% endfor %}"
@@ -205,8 +207,17 @@ JOINED = (
         (HERMES, '{"x": 1e999}', '"arguments": "{\\"x\\": 1e999}"}'),
         (HERMES, '{"x": ' + "[" * 70 + "]" * 70 + "}", "[[[["),
         (JOINED, '{"city":  "Kraków"}', 'f({"city":  "Kraków"})'),
+        (
+            PLAIN,
+            '{"city":  "Kraków"}',
+            'Wait.\n<tool_call>{"name": "f", "arguments": {"city": "Kraków"}}</tool_call>',
+        ),
+        (PLAIN, "no", '<tool_call>{"name": "f", "arguments": no}</tool_call>'),
     ],
-    ids=["object", "text", "list", "half a character", "infinity", "deep", "joined as text"],
+    ids=[
+        *("object", "text", "list", "half a character", "infinity", "deep", "joined as text"),
+        *("text alone", "text alone of no JSON"),
+    ],
 )
 async def test_past_arguments_are_written_once(
     tmp_path: Path, template: str, arguments: str, expected: str
@@ -217,7 +228,7 @@ async def test_past_arguments_are_written_once(
     calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
     messages = [
         {"role": "user", "content": "Hi."},
-        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "assistant", "content": "Wait.", "tool_calls": calls},
     ]
     request = chat_request({"model": "any", "messages": messages}).request
     backend = LocalBackend(

@@ -33,7 +33,7 @@ from gateway.backends.local.loading import config_error, load
 from gateway.backends.local.probe import find_probe
 from gateway.backends.local.revival import Reviver
 from gateway.backends.local.second_opinion import SecondOpinion
-from gateway.backends.local.turns import turns_of
+from gateway.backends.local.turns import turns_of, with_calls_written
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -138,6 +138,7 @@ class LocalBackend:
         # A template that takes no tools says nothing of calls: the model is told how to write them.
         shown_calls = format_of(tokenizer.chat_template)
         self._calls = shown_calls if tokenizer.takes_tools else CallFormat.TAGGED
+        self._shows_calls = "tool_calls" in tokenizer.chat_template
         self._function_words = FunctionWords(pieces)
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
@@ -288,6 +289,8 @@ class LocalBackend:
 
     def _encode_turns(self, request: ChatRequest, turns: list[Mapping[str, Any]]) -> list[int]:
         tokenizer = self._loaded.tokenizer
+        if not self._shows_calls:
+            turns = with_calls_written(turns)
         if request.tools and tokenizer.takes_tools:
             return tokenizer.encode_chat(turns, [shown(tool) for tool in request.tools])
         # A template that does not take them is told of tools where one may be called.
