@@ -362,7 +362,7 @@ MISSING = "missing_required_parameter"
 
 
 def _responses() -> list[Hostile]:
-    def item(name: str, param: str, code: str, **fields: Any) -> Hostile:
+    def item(name: str, param: str, code: str, /, **fields: Any) -> Hostile:
         return response(f"an item {name}", f"input[0]{param}", code, input=[fields])
 
     refused = "unsupported_parameter"
@@ -500,7 +500,7 @@ def _responses() -> list[Hostile]:
 
 
 def _messages() -> list[Hostile]:
-    def block(name: str, param: str, code: str, role: str = "user", **fields: Any) -> Hostile:
+    def block(name: str, param: str, code: str, /, role: str = "user", **fields: Any) -> Hostile:
         messages = [{"role": role, "content": [fields]}, *HELLO]
         return anthropic(
             f"a block {name}", f"messages[0].content[0]{param}", code, messages=messages

@@ -224,7 +224,6 @@ def test_no_answer_ends_before_min_tokens(live: LiveServer) -> None:
                 "type": "object", "minProperties": 1}}}], "tool_choice": "required"},
             "tools[1].function.parameters", "'minProperties'",
         ),
-        ({"tools": [NOW]}, "tool_choice", "required"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_enforced_is_refused_by_name(

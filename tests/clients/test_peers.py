@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gateway.api.fields import treatment
+
 HERE = Path(__file__).parent / "peers"
 PLACE = os.environ.get("DRAFTGATE_PEERS", "")
 ARGUMENTS = '{"city": "Kraków"}'
@@ -39,13 +41,26 @@ def run(*command: str, **options: Any) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("script", ["langchain.py", "lite.py"])
+@pytest.mark.parametrize("script", ["claude.py", "langchain.py", "lite.py", "responses.py"])
 def test_a_python_client(gateway: Any, script: str) -> None:
     python = str(Path(PLACE).absolute() / "bin" / "python")
 
     found = json.loads(run(python, str(HERE / script), gateway.url))
 
     assert found == EXPECTED
+
+
+def test_every_field_of_anthropics_client_is_accounted_for() -> None:
+    python = str(Path(PLACE).absolute() / "bin" / "python")
+    ask = (
+        "import json, typing; from anthropic.types import message_create_params as m;"
+        "print(json.dumps(list(typing.get_type_hints(m.MessageCreateParamsStreaming))))"
+    )
+
+    fields = json.loads(run(python, "-c", ask))
+
+    assert len(fields) > 15
+    assert {field for field in fields if treatment(field, "/v1/messages") is None} == set()
 
 
 def test_the_javascript_client(gateway: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from gateway.config import AuditConfig, BackendConfig, GatewayConfig
 from tests.live import LiveServer
+from tests.sse import named
 
 pytestmark = pytest.mark.model
 
@@ -50,6 +51,48 @@ def client(live: LiveServer) -> openai.OpenAI:
 def ask(text: str, **extra: object) -> dict[str, object]:
     body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "seed": 7}
     return {**body, "max_tokens": 60, "temperature": 0, **extra}
+
+
+@pytest.mark.parametrize("text", [CODE, MEDICAL, SUPPORT], ids=["code", "medical", "support"])
+def test_every_endpoint_says_the_same_streamed_or_not(live: LiveServer, text: str) -> None:
+    """The three texts are decoded in the three modes."""
+    shared = {"model": MODEL, "seed": 7, "temperature": 0}
+    turns = [{"role": "user", "content": text}]
+    chat = live.post({**shared, "messages": turns, "max_tokens": 16}).json()
+    said = chat["choices"][0]["message"]["content"]
+
+    response = {**shared, "input": text, "max_output_tokens": 16}
+    message = {**shared, "messages": turns, "max_tokens": 16}
+    whole = live.post(response, "/v1/responses").json()
+    events = named(live.post({**response, "stream": True}, "/v1/responses").content)
+    assert whole["output"][0]["content"][0]["text"] == said
+    assert "".join(e["delta"] for e in events if "delta" in e) == said
+    assert whole["usage"]["output_tokens"] == chat["usage"]["completion_tokens"]
+    whole = live.post(message, "/v1/messages").json()
+    events = named(live.post({**message, "stream": True}, "/v1/messages").content)
+    assert whole["content"] == [{"type": "text", "text": said}]
+    assert "".join(e["delta"].get("text", "") for e in events if "delta" in e) == said
+
+
+def test_tools_that_may_be_called_do_not_keep_the_model_from_answering(
+    client: openai.OpenAI,
+) -> None:
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    body = ask("What is the weather in Oslo?", tools=[tool], max_tokens=24)
+
+    (whole,) = client.chat.completions.create(**body).choices
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**body, stream=True)]
+
+    calls = whole.message.tool_calls or []
+    assert whole.message.content or calls
+    assert "".join(c.delta.content or "" for c in chunks) == (whole.message.content or "")
+    assert chunks[-1].finish_reason == whole.finish_reason
+    pieces = [piece.function for c in chunks for piece in c.delta.tool_calls or ()]
+    assert [p.name for p in pieces if p.name] == [call.function.name for call in calls]
+    assert "".join(p.arguments or "" for p in pieces) == "".join(
+        call.function.arguments for call in calls
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.api.requests import chat_request
 from gateway.backends.local import LocalBackend
+from gateway.errors import UnsupportedParameter
 from gateway.types import ChatRequest
 from tests.tiny import build_tiny_model
 
@@ -64,6 +65,7 @@ class Template:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self.takes_tools = tokenizer.takes_tools
         self.messages: list[Mapping[str, Any]] = []
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -86,6 +88,7 @@ def template(backend: LocalBackend) -> Template:
     # Its own chat template would show only the fields that it happens to use.
     made = Template(backend._loaded.tokenizer)
     object.__setattr__(backend._loaded, "tokenizer", made)
+    backend._shows_calls = True
     return made
 
 
@@ -187,6 +190,7 @@ HERMES = (
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
     "</tool_call>{% endfor %}{% endfor %}"
 )
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 JOINED = (
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
     "{{ c.function.name + '(' + c.function.arguments + ')' }}{% endfor %}{% endfor %}"
@@ -203,8 +207,17 @@ JOINED = (
         (HERMES, '{"x": 1e999}', '"arguments": "{\\"x\\": 1e999}"}'),
         (HERMES, '{"x": ' + "[" * 70 + "]" * 70 + "}", "[[[["),
         (JOINED, '{"city":  "Kraków"}', 'f({"city":  "Kraków"})'),
+        (
+            PLAIN,
+            '{"city":  "Kraków"}',
+            'Wait.\n<tool_call>{"name": "f", "arguments": {"city": "Kraków"}}</tool_call>',
+        ),
+        (PLAIN, "no", '<tool_call>{"name": "f", "arguments": no}</tool_call>'),
     ],
-    ids=["object", "text", "list", "half a character", "infinity", "deep", "joined as text"],
+    ids=[
+        *("object", "text", "list", "half a character", "infinity", "deep", "joined as text"),
+        *("text alone", "text alone of no JSON"),
+    ],
 )
 async def test_past_arguments_are_written_once(
     tmp_path: Path, template: str, arguments: str, expected: str
@@ -215,7 +228,7 @@ async def test_past_arguments_are_written_once(
     calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
     messages = [
         {"role": "user", "content": "Hi."},
-        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "assistant", "content": "Wait.", "tool_calls": calls},
     ]
     request = chat_request({"model": "any", "messages": messages}).request
     backend = LocalBackend(
@@ -227,6 +240,32 @@ async def test_past_arguments_are_written_once(
     await backend.aclose()
 
     assert expected in rendered
+
+
+OTHER = "{% if tools %}<function=name>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+async def test_tools_are_offered_in_the_templates_way_or_in_ours_but_not_by_guessing(
+    tmp_path: Path, backend: LocalBackend, template: Template
+) -> None:
+    tools = [{"type": "function", "function": {"name": "look_up"}}]
+    body = {"model": "any", "messages": [{"role": "user", "content": "Hi."}], "tools": tools}
+    request = chat_request(body).request
+    folder = build_tiny_model(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text(OTHER)
+    other = LocalBackend(
+        model=str(folder), device="cpu", dtype="float32", num_slots=1, cost_model="off"
+    )
+
+    await backend.prepare(request)
+    with pytest.raises(UnsupportedParameter, match="'required'"):
+        await other.prepare(request)
+    await other.aclose()
+
+    system, user = template.messages
+    assert user["content"] == "Hi."
+    assert "look_up" in system["content"]
+    assert "<tool_call>" in system["content"]
 
 
 def test_text_of_a_plain_message_is_its_content() -> None:

@@ -156,8 +156,9 @@ def test_a_template_without_tools_reads_of_them_in_the_system_message() -> None:
     tool = Tool("f", "Does it.", '{"type":"object"}')
     user = {"role": "user", "content": "Hi."}
 
-    alone = described([user], [tool])
-    after = described([{"role": "system", "content": "Be brief."}, user], [tool])
+    alone = described([user], [tool], demanded=True)
+    after = described([{"role": "system", "content": "Be brief."}, user], [tool], demanded=True)
+    offered = described([user], [tool], demanded=False)
 
     assert [turn["role"] for turn in alone] == ["system", "user"]
     assert (
@@ -166,6 +167,9 @@ def test_a_template_without_tools_reads_of_them_in_the_system_message() -> None:
     )
     assert after[0]["content"] == "Be brief.\n\n" + alone[0]["content"]
     assert after[1:] == [user]
+    # What is only offered is called as `gateway.backends.calls` reads calls.
+    assert "<tool_call>" in offered[0]["content"]
+    assert "<tool_call>" not in alone[0]["content"]
 
 
 def test_a_template_with_tools_is_shown_them_as_openai_writes_them() -> None:

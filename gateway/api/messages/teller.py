@@ -48,8 +48,9 @@ class MessageTeller:
         for piece in chunk.calls:
             events += self._call(piece)
         if chunk.finish_reason is not None:
-            self._reason = "stop_sequence" if chunk.stop else _REASONS.get(chunk.finish_reason)
-            self._stop = chunk.stop
+            # After whole calls a stop string is not what the client has to know.
+            self._stop = chunk.stop if chunk.finish_reason is FinishReason.STOP else None
+            self._reason = "stop_sequence" if self._stop else _REASONS.get(chunk.finish_reason)
         if chunk.usage is not None:
             self._usage = Usage(
                 self._receipt.prompt_tokens,

@@ -25,7 +25,7 @@ from decoders.verifiers.base import Verifier
 from gateway import extensions
 from gateway.again import Run
 from gateway.backends.base import BackendStatus
-from gateway.backends.calls import format_of
+from gateway.backends.calls import CallFormat, format_of
 from gateway.backends.local.drafts import draft_sources as draft_sources_of
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.grammars import Grammars, described, shown
@@ -33,7 +33,7 @@ from gateway.backends.local.loading import config_error, load
 from gateway.backends.local.probe import find_probe
 from gateway.backends.local.revival import Reviver
 from gateway.backends.local.second_opinion import SecondOpinion
-from gateway.backends.local.turns import turns_of
+from gateway.backends.local.turns import turns_of, with_calls_written
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -134,7 +134,11 @@ class LocalBackend:
         self._name = name
         self._served_name = served_name or self._loaded.name
         self._grammars = Grammars(self._loaded)
-        self._calls = format_of(self._loaded.tokenizer.chat_template)
+        tokenizer = self._loaded.tokenizer
+        # A template that takes no tools says nothing of calls: the model is told how to write them.
+        shown_calls = format_of(tokenizer.chat_template)
+        self._calls = shown_calls if tokenizer.takes_tools else CallFormat.TAGGED
+        self._shows_calls = "tool_calls" in tokenizer.chat_template
         self._function_words = FunctionWords(pieces)
         self._verifiers: dict[str, Callable[..., Verifier]] = {}
         self._num_slots = num_slots
@@ -175,10 +179,10 @@ class LocalBackend:
                 f"{self._max_answers} answers at once.",
                 param=param,
             )
-        if request.may_call and not (self._calls and self._loaded.tokenizer.takes_tools):
+        if request.may_call and self._calls is None:
             raise UnsupportedParameter(
-                "'tool_choice': 'auto' is not supported: this model's chat template does not say "
-                "how it writes calls; send 'required', a function's name as "
+                "'tool_choice': 'auto' is not supported: this model's chat template writes calls "
+                "in a way that is not read here; send 'required', a function's name as "
                 "{'type': 'function', 'function': {'name': …}}, or 'none'.",
                 param="tool_choice",
             )
@@ -285,10 +289,14 @@ class LocalBackend:
 
     def _encode_turns(self, request: ChatRequest, turns: list[Mapping[str, Any]]) -> list[int]:
         tokenizer = self._loaded.tokenizer
+        if not self._shows_calls:
+            turns = with_calls_written(turns)
         if request.tools and tokenizer.takes_tools:
             return tokenizer.encode_chat(turns, [shown(tool) for tool in request.tools])
-        # A template that does not take them is told of tools where one is to be called.
-        return tokenizer.encode_chat(described(turns, request.tools) if request.called else turns)
+        # A template that does not take them is told of tools where one may be called.
+        if request.called or request.may_call:
+            turns = described(turns, request.tools, demanded=bool(request.called))
+        return tokenizer.encode_chat(turns)
 
     def _mode(self, decision: Decision) -> RowMode:
         if decision.mode is Mode.STANDARD or decision.draft is None:

@@ -22,6 +22,11 @@ from gateway.types import ChatRequest, Tool
 COMPILE_SECONDS = 10.0
 """A grammar that takes longer, or that has not been begun by then, is refused."""
 _THREADS = 2
+_DEMANDED = 'Answer with one call, as JSON on one line: {"name": …, "arguments": {…}}'
+_OFFERED = (
+    "Where one of them helps, answer with a call: "
+    '<tool_call>{"name": …, "arguments": {…}}</tool_call>\nElse answer in words.'
+)
 
 
 class Grammars:
@@ -88,13 +93,15 @@ class Grammars:
             return self._compiler
 
 
-def described(turns: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[Mapping[str, Any]]:
-    """The turns with the tools in the system message, for a chat template that does not take them."""
+def described(
+    turns: Sequence[Mapping[str, Any]], tools: Sequence[Tool], *, demanded: bool
+) -> list[Mapping[str, Any]]:
+    """The turns with the tools in the system message, for a chat template that does not take them.
+
+    One of them is to be called where that is ``demanded``, and may be where it is not.
+    """
     lines = "\n".join(msgspec.json.encode(shown(tool)["function"]).decode() for tool in tools)
-    text = (
-        f"You can call these functions:\n{lines}\n"
-        'Answer with one call, as JSON on one line: {"name": …, "arguments": {…}}'
-    )
+    text = f"You can call these functions:\n{lines}\n{_DEMANDED if demanded else _OFFERED}"
     if turns and turns[0]["role"] == "system":
         first = {**turns[0], "content": "\n\n".join(filter(None, (turns[0]["content"], text)))}
         return [first, *turns[1:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,21 @@ def turns_of(messages: Sequence[Message], *, as_text: bool = False) -> list[Mapp
     themselves, and a text a second time. With ``as_text`` they are the text that was sent.
     """
     return [_turn(message, as_text) for message in messages]
+
+
+def with_calls_written(turns: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The turns with their calls at the end of their text, for a template that shows text alone."""
+    return [{**turn, "content": _written(turn)} if "tool_calls" in turn else turn for turn in turns]
+
+
+def _written(turn: Mapping[str, Any]) -> str:
+    lines = [turn["content"]] if turn["content"] else []
+    for call in turn["tool_calls"]:
+        name, given = call["function"]["name"], call["function"]["arguments"]
+        arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        shown = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}'
+        lines.append(f"<tool_call>{shown}</tool_call>")
+    return "\n".join(lines)
 
 
 def _turn(message: Message, as_text: bool) -> Mapping[str, Any]:

@@ -59,6 +59,26 @@ def test_a_block_is_cut_where_single_tokens_would_stop(block, params, text, reas
     assert shown == expected
 
 
+@pytest.mark.parametrize("block", [1, 3, 8])
+@pytest.mark.parametrize(
+    ("stop", "text", "found"),
+    [
+        (("fg", "cd"), "abcdefg", "cd"),
+        (("fg", "cde"), "abcdefg", "cde"),
+        (("x",), "abc.", None),
+        ((), "abc.", None),
+    ],
+)
+def test_the_stop_string_that_ended_the_answer_is_known(block, stop, text, found):
+    row = sequence(stop=stop)
+    for start in range(0, len(text), block):
+        if row.finish_reason is None:
+            extend(row, text[start : start + block])
+
+    assert row.finish_reason is FinishReason.STOP
+    assert row.stop == found
+
+
 def test_text_held_for_a_stop_string_is_shown_when_the_length_limit_comes():
     row = sequence(stop=("cdx",), max_tokens=4)
 
