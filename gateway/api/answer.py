@@ -59,7 +59,11 @@ async def answer(
     if asked.request.stream:
         start = _start(request, gateway, caller, asked, patience=patience.seconds)
         reply = await until_disconnect(request, start)
-        events = stream(reply, rendering, n, include_usage=asked.include_usage)
+        included = {
+            "include_usage": asked.include_usage,
+            "include_steps": asked.include_steps,
+        }
+        events = stream(reply, rendering, n, **included)
         return EventStream(reply, events, heartbeat=patience.heartbeat)
     body, receipt = await until_disconnect(
         request, _collect(request, gateway, caller, asked, rendering)
