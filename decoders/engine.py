@@ -370,7 +370,7 @@ class Engine:
         self._drafter.settle(share, position, accepted, verified.scores[emitted - 1])
         if piece.finish_reason is not None:
             self._release(ticket)
-        ticket.close(piece.finish_reason, piece)
+        ticket.close(piece.finish_reason, piece.of_step(emitted, len(share.draft), accepted))
 
     def _fail(self, tickets: Sequence[Ticket], error: BaseException) -> None:
         _log.error("decoding failed for %d rows", len(tickets), exc_info=error)

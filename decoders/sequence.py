@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from decoders.detokenize import Detokenizer, StopStrings
 from decoders.params import FinishReason, SamplingParams
@@ -27,6 +27,12 @@ class Piece:
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
+    step: tuple[int, int, int] = (0, 0, 0)
+    """Tokens that were emitted; draft tokens that were proposed, and of those accepted."""
+
+    def of_step(self, emitted: int, proposed: int, accepted: int) -> Piece:
+        """The piece with the counts of its step."""
+        return replace(self, step=(emitted, proposed, accepted))
 
 
 class SequenceText:

@@ -13,6 +13,8 @@ import msgspec
 from gateway.audit.base import AddendumLog, FeedbackLog, TextLog
 from gateway.audit.erasure import Erased, Wanted
 from gateway.audit.filters import Filters
+from gateway.audit.keys import Keyring
+from gateway.audit.links import RecordLink
 from gateway.audit.query import DecisionReader, Entry, Page
 from gateway.audit.record import Access, Feedback
 from gateway.audit.statistics import Statistics
@@ -36,6 +38,7 @@ class Archive:
         texts: TextLog,
         addenda: AddendumLog,
         vault: Vault | None = None,
+        keys: Keyring | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Without a ``vault`` no text can be read, but each can be erased."""
@@ -44,6 +47,7 @@ class Archive:
         self._texts = texts
         self._addenda = addenda
         self._vault = vault
+        self._keys = keys or Keyring()
         self._clock = clock
 
     async def get(self, decision_id: str, grant: Grant) -> Entry:
@@ -53,6 +57,11 @@ class Archive:
         if entry is None or not (may_see_all or entry.decision.caller.id == grant.caller.id):
             raise NotFound(f"The log has no decision {cut(decision_id)!r} of yours.", param="id")
         return entry
+
+    async def links(self, decision_id: str, grant: Grant) -> tuple[RecordLink, ...]:
+        """Where its records stand in the log's chains. Raises NotFound like `get`."""
+        entry = await self.get(decision_id, grant)
+        return await self._reader.links(entry.decision.decision_id, self._keys)
 
     async def list(
         self, filters: Filters, grant: Grant, *, limit: int, cursor: str | None = None

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway import documents
 from gateway.errors import ConfigError, Problem
-from gateway.surface import AuthConfig, KeyConfig, Name, OidcConfig, store_path
+from gateway.surface import AuthConfig, KeyConfig, Name, OidcConfig, Switch, store_path
 
 __all__ = ["AuthConfig", "GatewayConfig", "KeyConfig", "OidcConfig", "load"]
 
@@ -189,6 +189,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that an operator may set; every default works."""
 
     server: ServerConfig = ServerConfig()
+    dashboard: Switch = "on"
+    """Whether ``/dashboard`` is served."""
     backends: Annotated[Mapping[Name, BackendConfig], msgspec.Meta(min_length=1)] = msgspec.field(
         default_factory=lambda: {"local": BackendConfig("local")}
     )

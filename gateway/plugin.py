@@ -23,6 +23,7 @@ from gateway.config import (
     complete,
     load,
 )
+from gateway.dashboard import build_dashboard
 from gateway.errors import Unavailable
 from gateway.evidence.watch import Watch
 from gateway.keeper import PolicyKeeper
@@ -71,6 +72,8 @@ class GatewayPlugin(InitPlugin, CLIPlugin):
             log=build_log(self._config.log.level, json=self._config.log.json),
             path=self._path,
         )
+        if self._config.dashboard == "on":
+            router.register(build_dashboard())
         app_config.route_handlers.append(router)
         app_config.lifespan = [*app_config.lifespan, self._lifespan]
         return app_config

@@ -202,7 +202,7 @@ async def running(config: GatewayConfig, limiter: Limiter | None = None) -> Asyn
             directory.watch(config.auth.store_watch_seconds),
         ):
             started.callback(asyncio.create_task(watching).cancel)
-        archive = Archive(reader, audit, texts=audit, addenda=audit, vault=vault)
+        archive = Archive(reader, audit, texts=audit, addenda=audit, vault=vault, keys=keys)
         yield Running(gateway, keeper, archive, directory, watch)
 
 

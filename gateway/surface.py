@@ -10,6 +10,7 @@ import msgspec
 from gateway.grants import Quota, Scope
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Switch = Annotated[str, msgspec.Meta(pattern="^(on|off)$")]
 Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s]+$")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -329,6 +329,15 @@ class CallPiece(msgspec.Struct, frozen=True):
     arguments: str = ""
 
 
+class Step(NamedTuple):
+    """One decode step of a choice; its accepted draft tokens come first among the emitted ones."""
+
+    num_tokens: int
+    """Emitted."""
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+
 class Chunk(msgspec.Struct, frozen=True):
     """A piece of one choice of an answer. The last one of a choice carries ``finish_reason``."""
 
@@ -343,6 +352,8 @@ class Chunk(msgspec.Struct, frozen=True):
     """What of calls comes after the text."""
     stop: str | None = None
     """On the last chunk of the choice: the stop string that ended it."""
+    steps: tuple[Step, ...] = ()
+    """Those since the chunk before, where the backend knows them."""
 
     @property
     def said(self) -> str:

@@ -8,11 +8,13 @@ from litestar.di import Provide
 from gateway.access.directory import Directory
 from gateway.access.limiter import Limiter
 from gateway.api.auth import provide_caller, provide_grant, require_key
+from gateway.api.candidates import candidate_routes
 from gateway.api.chat import create_chat_completion
 from gateway.api.completions import create_completion
 from gateway.api.decisions import (
     count_decisions,
     erase_text,
+    get_chain,
     get_decision,
     give_feedback,
     list_decisions,
@@ -75,9 +77,11 @@ def build_router(
             list_decisions,
             count_decisions,
             get_decision,
+            get_chain,
             erase_text,
             give_feedback,
             *policy_routes,
+            *candidate_routes,
             *evidence_routes,
         ],
         guards=[refuse_compressed, guard],

@@ -128,6 +128,13 @@ class ChunkChoice(msgspec.Struct, frozen=True):
     finish_reason: ChatEnding | None
 
 
+class StepsObject(msgspec.Struct, frozen=True):
+    """How the tokens of an event came about."""
+
+    steps: list[tuple[int, int, int]]
+    """Of each decode step: tokens emitted, draft tokens proposed, and accepted, which come first."""
+
+
 class ChatCompletionChunk(msgspec.Struct, frozen=True):
     """One event of a streamed chat completion."""
 
@@ -138,6 +145,8 @@ class ChatCompletionChunk(msgspec.Struct, frozen=True):
     system_fingerprint: str
     choices: list[ChunkChoice]
     usage: UsageObject | msgspec.UnsetType | None = msgspec.UNSET
+    draftgate: StepsObject | msgspec.UnsetType = msgspec.UNSET
+    """Where ``stream_options.include_steps`` asks for it."""
 
 
 class TextLogprobs(msgspec.Struct, frozen=True):
@@ -168,3 +177,5 @@ class Completion(msgspec.Struct, frozen=True):
     choices: list[TextChoice]
     system_fingerprint: str
     usage: UsageObject | msgspec.UnsetType | None = msgspec.UNSET
+    draftgate: StepsObject | msgspec.UnsetType = msgspec.UNSET
+    """In a stream, where ``stream_options.include_steps`` asks for it."""

@@ -22,11 +22,14 @@ class Chunked:
     def __init__(self, rendering: Rendering, asked: Asked) -> None:
         self._rendering = rendering
         self._n = asked.request.n
-        self._include_usage = asked.include_usage
+        self._included = {
+            "include_usage": asked.include_usage,
+            "include_steps": asked.include_steps,
+        }
 
     async def frames(self, reply: Reply) -> AsyncIterator[bytes]:
         """One that fails midway ends with the error object and without DONE."""
-        events = stream(reply, self._rendering, self._n, include_usage=self._include_usage)
+        events = stream(reply, self._rendering, self._n, **self._included)
         try:
             async for event in events:
                 yield frame(event)

@@ -16,6 +16,7 @@ from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.archive import Archive
 from gateway.audit.filters import parse
+from gateway.audit.links import RecordLink
 from gateway.audit.query import MAX_LIMIT, Entry
 from gateway.audit.record import (
     Access,
@@ -76,6 +77,14 @@ class DecisionObject(msgspec.Struct, frozen=True, kw_only=True):
             accesses=entry.accesses,
             text=text,
         )
+
+
+class ChainObject(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records of a request stand in the log's chains."""
+
+    object: str = "decision.chain"
+    id: str
+    links: tuple[RecordLink, ...]
 
 
 class ErasureObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +185,22 @@ async def get_decision(
         body = DecisionObject.of(*await archive.read(decision_id, grant))
     else:
         body = DecisionObject.of(await archive.get(decision_id, grant))
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
+@get(
+    "/decisions/{decision_id:str}/chain",
+    opt=needs(Scope.DECISIONS_READ),
+    operation_class=described(),
+)
+async def get_chain(
+    request: Request[Any, Any, Any],
+    archive: NamedDependency[Archive],
+    grant: NamedDependency[Grant],
+    decision_id: FromPath[str],
+) -> Response[ChainObject]:
+    """Whether the records of a request are what was written, as far as their links can tell."""
+    body = ChainObject(id=decision_id, links=await archive.links(decision_id, grant))
     return Response(body, headers={"x-request-id": request_id(request)})
 
 

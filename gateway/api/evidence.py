@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.audit.record import EvidenceEvent
 from gateway.evidence.reading import Reading, readings
+from gateway.evidence.trail import Point
 from gateway.evidence.watch import Watch
 from gateway.grants import Scope
 from gateway.types import Caller
@@ -28,6 +30,19 @@ class EvidenceList(msgspec.Struct, frozen=True, kw_only=True):
 
     object: str = "list"
     data: tuple[Reading, ...]
+
+
+class CellObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell, with what came before."""
+
+    object: str = "evidence.cell"
+    reading: Reading
+    log10_alarm: float
+    """The e-value's logarithm from which on there is an alarm."""
+    trail: tuple[Point, ...]
+    """The e-value since the last clearing."""
+    events: tuple[EvidenceEvent, ...]
+    """The last hundred alarms and clearings, newest first."""
 
 
 class ClearBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +68,21 @@ async def list_evidence(
     return Response(body, headers={"x-request-id": request_id(request)})
 
 
+@get("/evidence/{cell:str}", opt=_ADMIN, operation_class=described())
+async def get_evidence(
+    request: Request[Any, Any, Any], watch: NamedDependency[Watch], cell: FromPath[str]
+) -> Response[CellObject]:
+    """One cell: its e-value over tokens, its alarms, and who cleared them."""
+    state, events = await watch.history(cell)
+    body = CellObject(
+        reading=Reading.of(state, events[0] if events else None),
+        log10_alarm=watch.bounds.log_bound / math.log(10),
+        trail=state.trail.points,
+        events=events,
+    )
+    return Response(body, headers={"x-request-id": request_id(request)})
+
+
 @post(
     "/evidence/{cell:str}/clear",
     opt=_ADMIN,
@@ -74,4 +104,4 @@ async def clear_evidence(
     )
 
 
-evidence_routes = (list_evidence, clear_evidence)
+evidence_routes = (list_evidence, get_evidence, clear_evidence)

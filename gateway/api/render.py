@@ -108,7 +108,12 @@ async def whole(reply: Reply, rendering: Rendering, n: int) -> Event:
 
 
 async def stream(
-    reply: Reply, rendering: Rendering, n: int, *, include_usage: bool
+    reply: Reply,
+    rendering: Rendering,
+    n: int,
+    *,
+    include_usage: bool,
+    include_steps: bool = False,
 ) -> AsyncIterator[Event]:
     """The events of a stream; raises the reply's GatewayError where it breaks off."""
     receipt = reply.receipt
@@ -120,8 +125,10 @@ async def stream(
             opened = True
             for event in rendering.opening(receipt):
                 yield {**event, **extra}
+        steps: Event = {"draftgate": {"steps": chunk.steps}} if include_steps else {}
         for event in rendering.events(receipt, chunk, fold.choices[chunk.index]):
-            yield {**event, **extra}
+            yield {**event, **extra, **steps}
+            steps = {}  # once, with what comes first of the chunk
         fold.add(chunk)
     if include_usage:
         yield {**rendering.whole(receipt, Fold(receipt, 0)), "usage": usage_of(fold.usage)}

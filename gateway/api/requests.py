@@ -19,6 +19,7 @@ from gateway.api.schemas import (
     ContentPart,
     FunctionCall,
     SamplingFields,
+    StreamOptions,
 )
 from gateway.api.tools import called_of, may_call, tools_of
 from gateway.errors import InvalidRequest, UnsupportedParameter, cut
@@ -33,6 +34,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     request: ChatRequest
     include_usage: bool = False
+    include_steps: bool = False
 
 
 def chat_request(fields: Mapping[str, Any]) -> Asked:
@@ -89,7 +91,7 @@ def of_conversation(wire: ChatCompletionRequest, messages: tuple[Message, ...]) 
         may_call=may_call(wire),
         several_calls=wire.parallel_tool_calls is not False,
     )
-    return Asked(request, _include_usage(wire))
+    return Asked(request, *_included(wire))
 
 
 def completion_request(fields: Mapping[str, Any]) -> Asked:
@@ -115,7 +117,7 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
         response_format=grammar.kind if grammar is not None else "text",
         grammar=grammar,
     )
-    return Asked(request, _include_usage(wire))
+    return Asked(request, *_included(wire))
 
 
 def converter(fields: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Asked] | None:
@@ -125,8 +127,10 @@ def converter(fields: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Asked]
     return chat_request if "messages" in fields else completion_request
 
 
-def _include_usage(wire: SamplingFields) -> bool:
-    return wire.stream_options is not None and bool(wire.stream_options.include_usage)
+def _included(wire: SamplingFields) -> tuple[bool, bool]:
+    """Whether a stream carries the usage, and the decode steps."""
+    wanted = wire.stream_options or StreamOptions()
+    return bool(wanted.include_usage), bool(wanted.include_steps)
 
 
 def _best_of(wire: CompletionRequest, n: int) -> int | None:

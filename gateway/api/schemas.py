@@ -19,6 +19,8 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """What a stream carries besides the answer."""
 
     include_usage: bool | None = None
+    include_steps: bool | None = None
+    """Ours: which tokens came out of each decode step."""
 
 
 class JsonSchema(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ from gateway.audit.attached import readable
 from gateway.audit.conditions import conditions
 from gateway.audit.facets import key
 from gateway.audit.filters import Filters
+from gateway.audit.keys import Keyring
+from gateway.audit.links import RecordLink, links_of
 from gateway.audit.record import (
     Access,
     DecisionRecord,
@@ -92,6 +94,10 @@ class DecisionReader:
         rows = await self._read(lambda c: c.execute(query).all())
         with readable(f"the texts of {decision_id}"):
             return tuple(Captured(document.decode_text(row[0]), row[1]) for row in rows)
+
+    async def links(self, decision_id: str, keys: Keyring) -> tuple[RecordLink, ...]:
+        """Where the records of a request stand in their chains."""
+        return await self._read(lambda c: links_of(c, key(decision_id), keys))
 
     async def find(self, prefix: str, *, limit: int = 2) -> tuple[Entry, ...]:
         """Up to ``limit`` entries whose id begins with ``prefix``, in the order of their ids."""

@@ -71,6 +71,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     accepted_tokens: int
     acceptance_rate: float | None
     """Accepted draft tokens / proposed ones; None where none was proposed."""
+    decode_seconds: float
+    """From the first text to the end, summed over the requests that had text."""
     attestation_failed: int
     tightened: int
     denied: int
@@ -143,6 +145,9 @@ def _sums(met: sa.Subquery) -> Sequence[sa.ColumnElement[Any]]:
     return (
         sa.func.count().label("requests"),
         *(sa.func.coalesce(sa.func.sum(met.c[name]), 0).label(name) for name in tokens),
+        sa.func.coalesce(sa.func.sum(met.c.in_total - met.c.in_first_token), 0.0).label(
+            "decode_seconds"
+        ),
         number("open", met.c.attestation.is_(None)),
         number("attestation_failed", met.c.attestation == "attestation_failed"),
         number("tightened", met.c.tightened.is_(True)),
@@ -187,10 +192,15 @@ def _group(
     spread: Mapping[str, Mapping[tuple[Any, ...], Quantiles]],
 ) -> Group:
     values = tuple(row[: len(by)])
-    worked_out = ("by", "acceptance_rate", *_DURATIONS)
+    worked_out = ("by", "acceptance_rate", "decode_seconds", *_DURATIONS)
     names = [name for name in Group.__struct_fields__ if name not in worked_out]
     fields: dict[str, Any] = {name: int(getattr(row, name)) for name in names}
     fields |= {name: spread[name].get(values, Quantiles()) for name in _DURATIONS}
     proposed = fields["draft_tokens"]
     rate = fields["accepted_tokens"] / proposed if proposed else None
-    return Group(by=dict(zip(by, values, strict=True)), acceptance_rate=rate, **fields)
+    return Group(
+        by=dict(zip(by, values, strict=True)),
+        acceptance_rate=rate,
+        decode_seconds=float(row.decode_seconds),
+        **fields,
+    )

@@ -7,6 +7,7 @@ import msgspec
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.cell import Cell, domain_of
 from gateway.evidence.eprocess import EProcess
+from gateway.evidence.trail import Trail
 from gateway.execution import Execution
 from gateway.tally import Tally
 from gateway.types import Mode
@@ -24,6 +25,8 @@ class CellState(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally = NO_TALLY
     eprocess: EProcess = EProcess()
     """Since the last clearing; all else is from the beginning."""
+    trail: Trail = Trail()
+    """Of the e-value, since the last clearing too."""
     lossy_requests: int = 0
     distortion: float = 0.0
     """What lossy verifiers have spent, summed over requests."""
@@ -44,12 +47,16 @@ class CellState(msgspec.Struct, frozen=True, kw_only=True):
         budget = decision.decision.max_distortion
         # What ran may be lossy where an exact verifier was decided: that is no evidence of the cell.
         bets = self.is_news(outcome) and (is_exact(run) or self.cell.verifier == run.verifier)
+        total = self.tally + tally
+        eprocess = self.eprocess.update(tally) if bets else self.eprocess
+        is_measured = bets and tally.num_tokens > 0
         return msgspec.structs.replace(
             self,
             requests=self.requests + 1,
             num_tokens=self.num_tokens + run.usage.completion_tokens,
-            tally=self.tally + tally,
-            eprocess=self.eprocess.update(tally) if bets else self.eprocess,
+            tally=total,
+            eprocess=eprocess,
+            trail=self.trail.add(total.num_tokens, eprocess.log_e) if is_measured else self.trail,
             lossy_requests=self.lossy_requests + (budget is not None),
             distortion=self.distortion + run.distortion,
             budget=self.budget + (budget or 0.0),
@@ -64,7 +71,7 @@ class CellState(msgspec.Struct, frozen=True, kw_only=True):
 
     def cleared(self, at: float) -> CellState:
         """The state with its bet begun anew at that time."""
-        return msgspec.structs.replace(self, eprocess=EProcess(), cleared_at=at)
+        return msgspec.structs.replace(self, eprocess=EProcess(), trail=Trail(), cleared_at=at)
 
     def observe_shadow(self, equal: bool) -> CellState:
         """The state after one more shadow run."""

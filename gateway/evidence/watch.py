@@ -84,6 +84,21 @@ class Watch:
         """The last alarm or clearing of each cell, by its id; an alarm here is in force."""
         return {**self._last, **self._unstored}
 
+    @property
+    def bounds(self) -> Bounds:
+        """What raises an alarm here."""
+        return self._bounds
+
+    async def history(self, cell_id: str) -> tuple[CellState, tuple[EvidenceEvent, ...]]:
+        """A cell, and its last events, newest first. Raises NotFound, AuditUnavailable."""
+        events = await asyncio.to_thread(self._journal.history, cell_id)
+        if pending := self._unstored.get(cell_id):
+            events = (pending, *events)
+        state = next((state for state in self.states if state.cell.id == cell_id), None)
+        if state is None and not events:
+            raise _unknown(cell_id)
+        return state or CellState(cell=events[0].cell), events
+
     def notice(self) -> None:
         """An outcome was stored. Returns at once."""
         self._wake.set()
@@ -130,7 +145,7 @@ class Watch:
                 await self._events.append_event(self._unstored[cell_id])
             event = self.last_events.get(cell_id)
             if event is None and all(state.cell.id != cell_id for state in self.states):
-                raise NotFound(f"There is no evidence on a cell {cut(cell_id)!r}.", param="cell")
+                raise _unknown(cell_id)
             if event is None or event.kind != "alarm":
                 raise Conflict("This cell is not in alarm: there is nothing to clear.")
             settled = clearing(event, by=by, reason=reason, at=self._clock())
@@ -255,6 +270,10 @@ def clearing(event: EvidenceEvent, *, by: str, reason: str, at: float) -> Eviden
         by=by,
         reason=reason,
     )
+
+
+def _unknown(cell_id: str) -> NotFound:
+    return NotFound(f"There is no evidence on a cell {cut(cell_id)!r}.", param="cell")
 
 
 def _why(event: EvidenceEvent) -> str:

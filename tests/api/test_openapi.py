@@ -27,6 +27,7 @@ BODIES = {
     ("put", "/v1/policy"),
     ("post", "/v1/policy/validate"),
     ("post", "/v1/policy/rollback"),
+    ("post", "/v1/policy/compare"),
     ("post", "/v1/evidence/{cell}/clear"),
 }
 CONFORMS = [

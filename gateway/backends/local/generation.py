@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -21,7 +21,7 @@ from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
 from gateway.errors import BackendFailed, QueueFull, QueueTimeout
 from gateway.execution import Execution
-from gateway.types import Chunk, FinishReason, Job, Mode, TokenLogprob, Usage
+from gateway.types import Chunk, FinishReason, Job, Mode, Step, TokenLogprob, Usage
 
 
 class LocalGeneration:
@@ -53,6 +53,7 @@ class LocalGeneration:
         self._choosing: Choosing = EveryAnswer()
         self._ready: deque[Chunk] = deque()
         self._begun: set[int] = set()
+        self._steps: defaultdict[int, list[Step]] = defaultdict(list)
         self._readers = [reader_of(calls, job.request) for _ in range(job.request.n) if calls]
         # Not bounded: it holds no more than the answer, and the engine must not wait for a reader.
         self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
@@ -166,6 +167,8 @@ class LocalGeneration:
                 break
             choice, piece = await self._next_piece()
             self._num_read += piece.finish_reason is not None
+            if piece.step[0]:
+                self._steps[choice].append(Step(*piece.step))
             if piece.finish_reason is RowFinishReason.ERROR:
                 if self.tickets[choice].pushed_out:
                     raise QueueFull("The queue is full, and most of it is yours; try again soon.")
@@ -213,6 +216,7 @@ class LocalGeneration:
             finish_reason=self._finish_reason(choice, piece),
             usage=usage if ended else None,
             stop=self.tickets[choice].sequence.stop if ended else None,
+            steps=tuple(self._steps.pop(choice, ())),
         )
         return with_calls(self._readers[choice], chunk) if self._readers else chunk
 

@@ -1,0 +1,105 @@
+"""What helps an administrator to write a policy: its schema, and what a candidate would change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.di import NamedDependency
+
+from gateway.api.auth import needs
+from gateway.api.headers import request_id
+from gateway.api.openapi import described
+from gateway.api.policy import fit, read_as
+from gateway.errors import ConfigError, InvalidRequest
+from gateway.grants import Scope
+from gateway.keeper import PolicyKeeper
+from gateway.routing.comparison import Change, Comparison, compare
+from gateway.routing.policy import Policy
+from gateway.routing.reference import json_schema
+
+_ADMIN = needs(Scope.POLICY_WRITE)
+
+
+class CompareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two policies; neither need have its tests."""
+
+    policy: str
+    old: str | None = None
+    """None: the policy in force."""
+
+
+class ChangeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that the new policy decides otherwise, all in the same way."""
+
+    effects: list[str]
+    looser: bool
+    old_rules: tuple[str, ...]
+    new_rules: tuple[str, ...]
+    where: tuple[str, ...]
+    """What all these requests have in common; empty: every request."""
+    requested_modes: tuple[str, ...]
+    """What their callers ask for; ``none`` among them: the change needs no wish."""
+    example: dict[str, Any]
+    """One of them, as a case of a test file."""
+
+    @classmethod
+    def of(cls, change: Change) -> ChangeObject:
+        """The change as people read it."""
+        return cls(
+            effects=[str(effect) for effect in change.effects],
+            looser=change.looser,
+            old_rules=change.old_rules,
+            new_rules=change.new_rules,
+            where=change.where,
+            requested_modes=change.requested_modes,
+            example=change.example,
+        )
+
+
+class ComparisonObject(msgspec.Struct, frozen=True, kw_only=True):
+    """All differences over every request there can be; none: both decide all of them alike."""
+
+    object: str = "policy.comparison"
+    looser: bool
+    changes: list[ChangeObject]
+
+
+@get("/policy/schema", opt=_ADMIN, operation_class=described())
+async def get_schema(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
+    """The JSON Schema of a policy file, for editors."""
+    return Response(json_schema("policy"), headers={"x-request-id": request_id(request)})
+
+
+@post(
+    "/policy/compare",
+    opt=_ADMIN,
+    status_code=200,
+    operation_class=described(CompareBody),
+)
+async def compare_policies(
+    request: Request[Any, Any, Any], keeper: NamedDependency[PolicyKeeper]
+) -> Response[ComparisonObject]:
+    """Say which requests one policy decides otherwise than another."""
+    body = await read_as(request, CompareBody)
+    new = await fit(lambda: keeper.read(body.policy))
+    text = body.old
+    old = keeper.active.current if text is None else await fit(lambda: keeper.read(text))
+    found = await _compared(old, new)
+    answer = ComparisonObject(
+        looser=found.looser, changes=[ChangeObject.of(change) for change in found.changes]
+    )
+    return Response(answer, headers={"x-request-id": request_id(request)})
+
+
+candidate_routes = (get_schema, compare_policies)
+
+
+async def _compared(old: Policy, new: Policy) -> Comparison:
+    """Raises InvalidRequest where there are too many kinds of requests to look at."""
+    try:
+        return await asyncio.to_thread(compare, old, new)
+    except ConfigError as error:
+        raise InvalidRequest(str(error), param="policy", code="too_large") from None
