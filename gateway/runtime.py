@@ -29,13 +29,15 @@ from gateway.classification.base import Classifier, classify
 from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
 from gateway.classification.drift import ScoreWindow
 from gateway.config import (
-    SIGNING_VARIABLE,
-    TEXT_VARIABLE,
     AuditConfig,
     GatewayConfig,
     OtlpConfig,
     TextConfig,
     complete,
+)
+from gateway.credentials import (
+    SIGNING_VARIABLE,
+    TEXT_VARIABLE,
     key_secret,
     otlp_headers,
     signing_secrets,

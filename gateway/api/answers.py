@@ -5,7 +5,7 @@ Answers are rendered as plain objects, which costs less; the tests hold each to 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -131,7 +131,7 @@ class ChunkChoice(msgspec.Struct, frozen=True):
 class StepsObject(msgspec.Struct, frozen=True):
     """How the tokens of an event came about."""
 
-    steps: list[tuple[int, int, int]]
+    steps: list[Annotated[list[int], msgspec.Meta(min_length=3, max_length=3)]]
     """Of each decode step: tokens emitted, draft tokens proposed, and accepted, which come first."""
 
 

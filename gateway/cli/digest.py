@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import click
 
-from gateway import config
+from gateway import config, credentials
 from gateway.audit.digests import Digests
 from gateway.audit.keys import keyring
 from gateway.cli.asking import as_bad_input
@@ -27,7 +27,7 @@ def digest(file: BinaryIO, config_path: Path | None, as_json: bool) -> None:
     records made without a key. `decisions search DIGEST` finds the requests.
     """
     with as_bad_input():
-        digests = Digests(keyring(config.signing_secrets(config.load(config_path).audit)))
+        digests = Digests(keyring(credentials.signing_secrets(config.load(config_path).audit)))
     found = list(digests.candidates(file.read()))
     if as_json:
         print_json([{"digest": each.value, "digest_key": each.key_id} for each in found])

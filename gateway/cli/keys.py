@@ -12,7 +12,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from gateway import config
+from gateway import config, credentials
 from gateway.access import store as stores
 from gateway.access.building import open_store
 from gateway.access.keys import Digester, StoredKey
@@ -174,7 +174,7 @@ def _opened(config_path: Path | None, place: str | None) -> KeyStore:
 
 
 def _digester() -> Digester:
-    return Digester(config.key_secret())
+    return Digester(credentials.key_secret())
 
 
 def _checked(key: StoredKey) -> StoredKey:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from gateway import config
+from gateway import config, credentials
 from gateway.audit import database
 from gateway.audit.anchor import Anchor, Anchored, read_anchor
 from gateway.audit.archive import FileHoldings, open_sink, open_source, write_archive
@@ -229,7 +229,7 @@ def _verify_file(
 
 
 def _keys(audit: AuditConfig) -> Keyring:
-    return keyring(config.signing_secrets(audit))
+    return keyring(credentials.signing_secrets(audit))
 
 
 def _run(steps: Iterator[None], advance: Callable[[], object]) -> int:

@@ -12,7 +12,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from gateway import config, extensions
+from gateway import credentials, extensions
 from gateway.audit.digests import Digest, Digests
 from gateway.audit.keys import keyring
 from gateway.audit.query import Entry
@@ -47,7 +47,7 @@ def replay(
     texts: dict[str, str] = {}
     if body is None and prompt_file is None:
         texts = captured_texts(entry.decision.decision_id, url, settings.audit, by=by)
-    digests = Digests(keyring(config.signing_secrets(settings.audit)))
+    digests = Digests(keyring(credentials.signing_secrets(settings.audit)))
     request = _request(entry.decision, body, prompt_file, texts, digests)
     with Console(stderr=True).status("Decoding again …"):
         whole = _whole_answer(entry, texts)

@@ -11,7 +11,8 @@ from gateway.audit.query import DecisionReader
 from gateway.audit.record import Access
 from gateway.audit.vault import open_vault
 from gateway.cli.ledger import open_store
-from gateway.config import AuditConfig, text_secrets
+from gateway.config import AuditConfig
+from gateway.credentials import text_secrets
 
 
 def captured_texts(decision_id: str, url: str, audit: AuditConfig, *, by: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from gateway.audit.digests import Digest, Digests
 from gateway.audit.keys import Key, Keyring
 from gateway.cli.decisions import decisions
-from gateway.config import SIGNING_VARIABLE
+from gateway.credentials import SIGNING_VARIABLE
 
 OLD, NEW = Key("old", b"o" * 32), Key("new", b"n" * 32)
 BODY = b'{"model": "m", "prompt": "a guess"}'
