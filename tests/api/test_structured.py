@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config import AuditConfig, BackendConfig, GatewayConfig
 from tests.live import LiveServer
+from tests.sse import named
 from tests.tiny import TEMPLATE, build_tiny_model
 
 POLICY = """\
@@ -172,6 +173,46 @@ def test_a_streamed_call_is_the_same_one(client: openai.OpenAI, live: LiveServer
     assert live.last().decision.request.has_tools
 
 
+def test_the_responses_api_holds_to_the_same_forms(client: openai.OpenAI) -> None:
+    fields: Any = {"model": MODEL, "input": "Hi.", "extra_body": {"seed": 3}}
+    tool = {"type": "function", **WEATHER["function"]}
+
+    parsed = client.responses.parse(**fields, text_format=Dots)
+    with client.responses.stream(**fields, text_format=Dots) as stream:
+        streamed = stream.get_final_response()
+    (call,) = client.responses.create(**fields, tools=[tool], tool_choice="required").output
+    events = list(
+        client.responses.create(**fields, tools=[tool], tool_choice="required", stream=True)
+    )
+
+    assert isinstance(parsed.output_parsed, Dots)
+    assert streamed.output_parsed == parsed.output_parsed
+    assert (call.type, call.name) == ("function_call", "weather")
+    assert json.loads(call.arguments)["city"] in ("Oslo", "Rome")
+    deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == call.arguments
+    assert events[-1].type == "response.completed"
+
+
+def test_the_messages_api_holds_to_the_same_forms(live: LiveServer) -> None:
+    body = {"model": MODEL, "messages": HELLO, "seed": 3, "max_tokens": 200}
+    function = WEATHER["function"]
+    tool = {"name": "weather", "input_schema": function["parameters"]}
+    schema = {"type": "json_schema", "schema": Dots.model_json_schema()}
+
+    formed = live.post({**body, "output_config": {"format": schema}}, "/v1/messages").json()
+    demanded = {**body, "tools": [tool], "tool_choice": {"type": "any"}}
+    called = live.post(demanded, "/v1/messages").json()
+    events = named(live.post({**demanded, "stream": True}, "/v1/messages").content)
+
+    Dots.model_validate_json(formed["content"][0]["text"])
+    (use,) = called["content"]
+    assert called["stop_reason"] == "tool_use"
+    assert use["input"]["city"] in ("Oslo", "Rome")
+    written = [e["delta"]["partial_json"] for e in events if e["type"] == "content_block_delta"]
+    assert json.loads("".join(written)) == use["input"]
+
+
 def test_a_call_cut_by_its_limit_says_so(client: openai.OpenAI) -> None:
     (made,) = client.chat.completions.create(
         **ask(tools=[WEATHER], tool_choice="required", max_tokens=40)
@@ -224,6 +265,7 @@ def test_no_answer_ends_before_min_tokens(live: LiveServer) -> None:
                 "type": "object", "minProperties": 1}}}], "tool_choice": "required"},
             "tools[1].function.parameters", "'minProperties'",
         ),
+        ({"tools": [NOW]}, "tool_choice", "required"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_enforced_is_refused_by_name(
