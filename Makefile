@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-peers lint bench card clean
+.PHONY: help setup serve test test-dashboard test-peers lint bench card clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,10 @@ test: lint ## Everything that CI runs
 	$(BIN)/draftgate models pull
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not model" -n auto --dist worksteal
 	$(BIN)/python -m pytest -m model
+
+test-dashboard: $(STAMP) ## The dashboard in a headless Chromium, which is fetched where there is none
+	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install --only-shell chromium
+	DRAFTGATE_SCREENSHOTS=.screenshots $(BIN)/python -m pytest tests/dashboard
 
 PEERS := .venv-peers
 test-peers: $(STAMP) ## Other people's clients against the gateway, installed in .venv-peers

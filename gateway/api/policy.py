@@ -214,7 +214,7 @@ policy_routes = (
 )
 
 
-async def fit(change: Callable[[], Awaitable[Policy]]) -> Policy:
+async def fit(change: Callable[[], Awaitable[T]]) -> T:
     """What ``change`` gives. Raises InvalidRequest where it raises ConfigError."""
     try:
         return await change()

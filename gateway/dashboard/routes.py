@@ -14,9 +14,9 @@ from gateway.errors import NotFound, cut
 
 INDEX = "index.html"
 _MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
 # Asked for each time and sent once: another version of the gateway must not meet pages of the last.

@@ -265,3 +265,17 @@ def test_a_stream_that_is_not_late_has_no_comments(server: Any) -> None:
     _, data = raw(server, ask())
 
     assert b":" not in {line[:1] for line in data.splitlines()}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_decode_steps_are_in_a_stream_that_asks_for_them_and_in_no_other(
+    server: Any, path: str
+) -> None:
+    body = ask() if "chat" in path else {"model": "scripted", "prompt": "hello", "stream": True}
+    _, plain = raw(server, body, path)
+    _, told = raw(server, {**body, "stream_options": {"include_steps": True}}, path)
+
+    assert b"draftgate" not in plain
+    # A script has no decode steps to tell of.
+    assert b'"draftgate":{"steps":[]}' in told
+    assert events(told)

@@ -48,9 +48,12 @@ def seeded(make_config: Callable[..., GatewayConfig]) -> Iterator[LiveServer]:
         yield live
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium, as the system has it or as playwright has fetched it."""
+    """Chromium, as the system has it or as playwright has fetched it.
+
+    It has an event loop in this very thread for as long as it is there: no other module may meet that.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
         path = os.environ.get("DRAFTGATE_CHROMIUM") or next(

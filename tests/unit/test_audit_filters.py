@@ -206,6 +206,7 @@ async def test_statistics_count_what_the_filters_leave(
         draft_tokens=80,
         accepted_tokens=60,
         acceptance_rate=0.75,
+        decode_seconds=pytest.approx(5 * 0.35),
         attestation_failed=1,
         tightened=0,
         denied=1,

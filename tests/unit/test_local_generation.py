@@ -45,6 +45,18 @@ async def start(
     return await backend.generate(Job("req", request, DECISION, sampling, prompt))
 
 
+async def test_the_steps_of_an_answer_add_up_to_its_account(backend: LocalBackend) -> None:
+    generation = await start(backend)
+    steps = [step async for chunk in generation for step in chunk.steps]
+    await generation.aclose()
+
+    run = generation.execution
+    assert sum(step.num_tokens for step in steps) == run.usage.completion_tokens
+    assert sum(step.num_draft_tokens for step in steps) == run.num_draft_tokens > 0
+    assert sum(step.num_accepted_tokens for step in steps) == run.num_accepted_tokens
+    assert len(steps) == run.num_steps
+
+
 async def test_the_account_bears_the_configured_name_and_the_longest_draft(
     backend: LocalBackend,
 ) -> None:

@@ -16,6 +16,13 @@ function ticks(top) {
   return found;
 }
 
+/** A drawing that scrolls where there is no room for it, beginning with its newest end. */
+export function wide(label, drawing) {
+  const box = h("div", { class: "wide-chart", tabindex: "0", role: "region", "aria-label": label }, drawing);
+  requestAnimationFrame(() => (box.scrollLeft = box.scrollWidth));
+  return box;
+}
+
 /** Which series there are, with their colours. */
 export function legend(entries) {
   return h(

@@ -43,7 +43,7 @@ export function pathTo(lines, line) {
 export function offers(root, before) {
   const lines = before.split("\n");
   const current = lines.at(-1);
-  const value = /^[ ]*(?:- )?([\w-]+):[ ]*([\w-]*)$/.exec(current);
+  const value = /([\w-]+):[ ]+([\w-]*)$/.exec(current);
   // Of a flow mapping, such as {domain: {is: …}}, only the keys that are open count.
   const flow = [...current.matchAll(/([\w-]+):\s*\{/g)].map((match) => match[1]);
   const closed = (current.match(/\}/g) || []).length;

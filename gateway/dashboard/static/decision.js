@@ -206,7 +206,7 @@ function drafts(run) {
     title,
     { note: `${count(run.num_steps)} steps, the most accepting first` },
     shown.length <= MAX_COLUMNS ? strip(shown, run) : h("p", { class: "note" }, "Too many steps to draw one by one."),
-    h("div", { class: "wide-chart thin" }, shares(run, rejected, plain)),
+    h("div", {}, shares(run, rejected, plain)),
     legend([
       ["fill-accepted", `accepted ${count(run.num_accepted_tokens)}`],
       ["fill-rejected", `rejected ${count(rejected)}`],

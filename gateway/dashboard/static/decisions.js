@@ -142,7 +142,6 @@ class List {
 const COLUMNS = [
   { name: "Time" },
   { name: "Decision" },
-  { name: "Caller", class: "wide" },
   { name: "Domain" },
   { name: "Decided" },
   { name: "Ran" },
@@ -150,6 +149,7 @@ const COLUMNS = [
   { name: "Tokens", class: "number" },
   { name: "Accepted", class: "number" },
   { name: "Took", class: "number" },
+  { name: "Caller", class: "wide" },
   { name: "Notes" },
 ];
 
@@ -171,7 +171,6 @@ function cells({ id, decision, outcome, feedback, shadow }) {
   return [
     moment(decision.created_at),
     h("a", { href: `#/decisions/${encodeURIComponent(id)}`, class: "mono" }, id.length > 16 ? `${id.slice(0, 14)}…` : id),
-    decision.caller.id,
     topDomain(decision.signals),
     chip(decision.decision.mode),
     outcome ? chip(run.mode) : badge("running", "calm"),
@@ -179,6 +178,7 @@ function cells({ id, decision, outcome, feedback, shadow }) {
     run ? count(run.usage.completion_tokens) : "–",
     run?.num_draft_tokens ? percent(run.num_accepted_tokens / run.num_draft_tokens) : "–",
     outcome ? seconds(outcome.timings.total) : "–",
+    decision.caller.id,
     notes(decision, outcome, feedback, shadow),
   ];
 }

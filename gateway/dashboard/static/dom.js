@@ -1,4 +1,4 @@
-// Elements and words. Text only ever enters the page as text: there is no innerHTML anywhere.
+// Elements and words. Text only ever enters the page as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,7 +1,7 @@
 // Evidence: what the tokens of each kind of traffic say together, and how an alarm is settled.
 
 import { call, failure } from "./api.js";
-import { evidenceChart, interval } from "./charts.js";
+import { evidenceChart, interval, wide } from "./charts.js";
 import { announce, badge, card, chip, count, fixed, h, loading, moment, percent, replace, state, table, tile, words } from "./dom.js";
 
 const NEEDS = "policy:write";
@@ -149,9 +149,8 @@ function cell({ reading, log10_alarm: alarm, trail, events }, id, reload) {
       "e-value over tokens",
       { note: "since the last clearing, on a logarithmic scale" },
       trail.length
-        ? h(
-            "div",
-            { class: "wide-chart" },
+        ? wide(
+            "e-value over tokens, drawn",
             evidenceChart(trail, alarm, { label: `e-value over ${count(trail.at(-1)[0])} measured tokens: now 10 to the ${fixed(trail.at(-1)[1], 2)}, at most 10 to the ${fixed(highest, 2)}; alarm at 10 to the ${fixed(alarm, 0)}` }),
           )
         : h("p", { class: "note" }, "Nothing was measured since the last clearing."),

@@ -1,7 +1,7 @@
 // Overview: what was asked, how it was decoded, what that brought, and whether anything is wrong.
 
 import { call, failure, query, text } from "./api.js";
-import { MODES, modeLegend, stacked } from "./charts.js";
+import { MODES, modeLegend, stacked, wide } from "./charts.js";
 import { badge, card, chip, count, fixed, h, loading, percent, replace, select, short, seconds, table, tile, words } from "./dom.js";
 
 const SPANS = {
@@ -162,7 +162,7 @@ function overTime(groups, span) {
   return card(
     "Requests over time",
     { note: `${said}, by the mode that ran` },
-    h("div", { class: "wide-chart" }, stacked(columns, { label: `Requests in the ${said}, by mode; the table below has the totals` })),
+    wide("Requests over time, drawn", stacked(columns, { label: `Requests in the ${said}, by mode; the table below has the totals` })),
     modeLegend(modes),
   );
 }
