@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dashboard test-peers lint bench card clean
+.PHONY: help setup serve test test-dashboard test-peers lint bench docs card clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ lint: $(STAMP) ## Style, types and policies
 # With options of its own: make bench BENCH_OPTIONS="--temperature 0,0.8 --requests 8"
 bench: $(STAMP) ## Measure the engine, in about a quarter of an hour; writes benchmarks/results
 	$(BIN)/python -m benchmarks.decoding $(BENCH_OPTIONS)
+
+docs: $(STAMP) ## Build the documentation as a site, in dist/site
+	$(BIN)/mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 # The figures of the shipped weights, their contract, and the page about both:
 #   make card CARD_ROWS="rows.jsonl" CARD_OPTIONS="--probabilities held_out.npy" CARD_TRAINED="rows.jsonl"

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from benchmarks.load.servers import Server
+from gateway.experiments.connection import Connection
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LAG_SECONDS = 0.02
@@ -63,46 +63,24 @@ class Client:
     """One connection that is kept."""
 
     def __init__(self, server: Server, key: str) -> None:
-        place = urlsplit(server.url)
-        self._place = (place.hostname, place.port)
-        self._key = key
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        self._connection = Connection(server.url, headers)
 
     async def ask(self, *, stream: bool = False) -> int:
         """Send the request and read all of its answer; returns the status."""
         message = {"role": "user", "content": PROMPT}
         body = json.dumps({"model": "scripted", "messages": [message], "stream": stream})
-        return await self._send("POST", "/v1/chat/completions", body.encode())
+        head, _ = await self._connection.read("POST", "/v1/chat/completions", body.encode())
+        return head.status
 
     async def get(self, path: str) -> int:
         """Read a path; returns the status."""
-        return await self._send("GET", path, b"")
+        head, _ = await self._connection.read("GET", path)
+        return head.status
 
     def close(self) -> None:
         """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    async def _send(self, method: str, path: str, body: bytes) -> int:
-        if self._writer is None or self._reader is None or self._writer.is_closing():
-            self._reader, self._writer = await asyncio.open_connection(*self._place)
-        head = (
-            f"{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self._key}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
-        self._writer.write(head.encode() + body)
-        answered = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        status = int(answered.split(None, 2)[1])
-        if b"transfer-encoding: chunked" in answered:
-            while size := int(await self._reader.readline(), 16):
-                await self._reader.readexactly(size + 2)
-            await self._reader.readline()
-        else:
-            _, _, rest = answered.partition(b"content-length: ")
-            await self._reader.readexactly(int(rest.split(b"\r\n")[0]))
-        return status
+        self._connection.close()
 
 
 async def one_by_one(server: Server, key: str, count: int, *, warm_up: int = 50) -> Latency:
@@ -148,7 +126,7 @@ async def streams(server: Server, key: str, count: int, seconds: float) -> Strea
                 try:
                     failed += await client.ask(stream=True) != 200
                     answers += 1
-                except (OSError, ValueError, asyncio.IncompleteReadError):
+                except OSError:
                     failed += 1
                     client.close()
 

@@ -14,6 +14,8 @@ COMMANDS: Mapping[str, str] = {
     "serve": "gateway.cli.serve:serve",
     "generate": "gateway.cli.generate:generate",
     "compare": "gateway.cli.compare:compare",
+    "matrix": "gateway.cli.matrix:matrix",
+    "bench": "gateway.cli.bench:bench",
     "classify": "gateway.cli.classify:classify",
     "policy": "gateway.cli.policy:policy",
     "decisions": "gateway.cli.decisions:decisions",

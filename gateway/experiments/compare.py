@@ -29,6 +29,7 @@ from gateway.tally import Tally
 _IMPOSSIBLE = "wrong: tokens that the model rules out"
 _ALARM = "another law: the e-value is past its alarm"
 _DIFFER = "another law: two samples differ"
+_REFERENCE = "what the others are held against"
 _UNSOUND = (_IMPOSSIBLE, _ALARM, _DIFFER)
 MAX_TESTED = 1500
 """Answers of both sides that the tests take: the classifier's work grows with their cube."""
@@ -65,7 +66,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     answers: int
     prompts: int
     shared: Agreement | None
-    """With standard mode's answers to the same seeds; None for standard mode with other seeds."""
+    """With standard mode's answers to the same seeds; None for standard mode itself."""
     independent: Agreement | None
     """With answers of standard mode to other seeds."""
     divergence: Divergence | None
@@ -147,7 +148,7 @@ def summarize(
     for temperature in temperatures:
         mine = [answer for answer in answers if answer.temperature == temperature]
         of_arm = {arm.name: _of(mine, arm.name) for arm in (*arms, again())}
-        for arm in (*arms[1:], again()):
+        for arm in (*arms, again()):
             if of_arm[arm.name] and of_arm[STANDARD]:
                 comparisons.append(_compare(arm, of_arm, golds, options, tests))
     return Summary(
@@ -172,14 +173,16 @@ def _compare(
     mine, standard, others = of_arm[arm.name], of_arm[STANDARD], of_arm[AGAIN]
     # Standard mode with other seeds is itself the independent sample: it is held against the first.
     independent = standard if arm.name == AGAIN else others
-    shared = None if arm.name == AGAIN else _agreement(mine, standard)
+    shared = None if arm.name in (STANDARD, AGAIN) else _agreement(mine, standard)
     tally = _sum(mine)
     log_e = _log_e(mine)
     temperature = next(iter(mine.values())).temperature
     blocks = _blocks(mine, independent) if temperature > 0 else []
     mmd = mmd_test(blocks, draws=options.draws) if blocks else None
     separation = separation_test(blocks, draws=options.draws) if blocks else None
-    verdict = _verdict(shared, log_e, tally.num_impossible, (mmd, separation), options, tests)
+    verdict = _REFERENCE
+    if arm.drafts or log_e >= -math.log(options.alpha) or tally.num_impossible:
+        verdict = _verdict(shared, log_e, tally.num_impossible, (mmd, separation), options, tests)
     steps, proposed = (
         sum(getattr(a, name) for a in mine.values()) for name in ("steps", "proposed")
     )

@@ -99,7 +99,7 @@ def _laws(summary: Summary) -> Grid:
             _p(one.mmd),
             _p(one.separation),
             figure(one.entropy),
-            _mean(one.surprisal),
+            _mean(one.surprisal) if one.temperature else "–",
             _ratio(one.tail),
             _ratio(one.draft_blind),
             _ratio(one.hedge_tokens),

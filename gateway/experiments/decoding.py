@@ -88,7 +88,7 @@ async def refuse_unfit(
     fingerprint = backend.models[0].fingerprint
     if any(answer.model != fingerprint for answer in there):
         hint = "give the model that made them, or another --out"
-        raise ConfigError([Problem("the answers that are there are another model's", hint=hint)])
+        raise ConfigError([Problem("its answers are another model's", path="--out", hint=hint)])
     for prompt in prompts:
         try:
             await backend.prepare(prompt.request(Sampling()))

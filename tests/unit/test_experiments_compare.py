@@ -82,8 +82,11 @@ def answers(
 def compared(found: list[Answer]) -> tuple[Comparison, Comparison]:
     """The speculative arm, and standard mode beside itself."""
     summary = summarize(found, ARMS, PROMPTS, planned=len(found), options=OPTIONS)
-    one, control = summary.comparisons
-    assert (one.arm, control.arm) == ("speculative", AGAIN)
+    reference, one, control = summary.comparisons
+    assert (reference.arm, one.arm, control.arm) == (STANDARD, "speculative", AGAIN)
+    assert reference.independent == control.independent
+    assert not reference.unsound
+    assert not control.unsound
     return one, control
 
 
@@ -118,8 +121,7 @@ def test_another_law_is_seen_in_answers_alone() -> None:
         planned=1,
         options=Options(alpha=0.05, draws=99),
     )
-    assert strict.comparisons[0].unsound
-    assert not strict.comparisons[1].unsound
+    assert [one.unsound for one in strict.comparisons] == [False, True, False]
 
 
 def test_other_tokens_with_the_same_law_are_no_fault() -> None:

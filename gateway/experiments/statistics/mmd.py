@@ -58,4 +58,5 @@ def hamming_kernel(answers: Answers) -> npt.NDArray[np.float64]:
     padded = np.full((len(answers), longest), _END, dtype=np.int64)
     for row, answer in zip(padded, answers, strict=True):
         row[: len(answer)] = answer
-    return (padded[:, None, :] == padded[None, :, :]).mean(axis=2)
+    gram: npt.NDArray[np.float64] = (padded[:, None, :] == padded[None, :, :]).mean(axis=2)
+    return gram
