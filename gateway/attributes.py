@@ -73,6 +73,8 @@ def _ran(execution: Execution) -> Mapping[str, Value]:
         "gen_ai.response.model": short(execution.model) or None,
         "mode_executed": execution.mode and execution.mode.value,
         "tightened_by": execution.tightened_by,
+        "fallback": execution.fallback,
+        "attested_by": execution.attested_by,
         "verifier": execution.verifier,
         "verifier_class": execution.verifier_class,
         "distortion": number(execution.distortion),

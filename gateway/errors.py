@@ -20,6 +20,7 @@ GatewayError
 ├── BackendFailed (500)
 ├── Unavailable (503)
 │   ├── AuditUnavailable
+│   ├── ArmUnavailable
 │   └── QueueTimeout
 └── DeadlineExceeded (504)
 ConfigError             configuration or policy that is wrong; never sent to a client
@@ -234,6 +235,12 @@ class AuditUnavailable(Unavailable):
     """The decision could not be recorded, so nothing was generated."""
 
     code = "audit_unavailable"
+
+
+class ArmUnavailable(Unavailable):
+    """No server answers of those that may: one that decodes otherwise is not asked in their place."""
+
+    code = "arm_unavailable"
 
 
 class QueueTimeout(Unavailable):

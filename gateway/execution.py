@@ -45,6 +45,12 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """Why drafts were as long as they were → steps: ``limit``, ``cost``, ``no_match``, ``gate``, …"""
     tightened_by: str | None = None
     """The source of the opinion that made the backend decode in standard mode; None: as decided."""
+    fallback: str | None = None
+    """Why another mode ran, which the decision allows in place of its own: ``no_arm``, ``arm_down``,
+    ``unsupported`` or ``no_continuation``; None: as decided, or as ``tightened_by``."""
+    attested_by: str = "engine"
+    """Who counted: the ``engine`` itself; ``server-metrics``, where another engine's server would have
+    shown drafts; ``config-only``, where nothing but the configuration says what it does."""
     opinion: Opinion | None = None
     tally: Tally | None = None
     """What was measured of the emitted tokens; None where the backend measures nothing."""

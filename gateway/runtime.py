@@ -23,7 +23,7 @@ from gateway.audit.query import DecisionReader
 from gateway.audit.retention import Limits
 from gateway.audit.store import DecisionStore
 from gateway.audit.vault import Vault, open_vault
-from gateway.backends.base import Backend, Checker
+from gateway.backends.base import Backend, Checker, Starter
 from gateway.capture import Capture
 from gateway.classification.base import Classifier, classify
 from gateway.classification.contract import SHIPPED_CONTRACT, Contract, read_contract
@@ -156,8 +156,13 @@ async def running(config: GatewayConfig, limiter: Limiter | None = None) -> Asyn
         obeyable = partial(check, backends=backends, has_vault=vault is not None)
         obeyable(active.current)
         models = (model.id for backend in backends.values() for model in backend.models)
-        drift = None if contract is None else ScoreWindow(contract)
-        telemetry = Telemetry(models, log=log, drift=drift, exporter=exporter)
+        telemetry = Telemetry(
+            models,
+            log=log,
+            drift=None if contract is None else ScoreWindow(contract),
+            exporter=exporter,
+        )
+        await _start_backends(backends, log, telemetry)
         keeper = PolicyKeeper(
             config.policy,
             active,
@@ -199,6 +204,11 @@ async def running(config: GatewayConfig, limiter: Limiter | None = None) -> Asyn
             started.callback(asyncio.create_task(watching).cancel)
         archive = Archive(reader, audit, texts=audit, addenda=audit, vault=vault)
         yield Running(gateway, keeper, archive, directory, watch)
+
+
+async def _start_backends(backends: Mapping[str, Backend], log: Log, telemetry: Telemetry) -> None:
+    starters = (each for each in backends.values() if isinstance(each, Starter))
+    await asyncio.gather(*(each.start(log, telemetry.registry) for each in starters))
 
 
 def _close_in_order(

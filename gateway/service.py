@@ -115,6 +115,7 @@ class Gateway:
                 *self._policy.warnings(datetime.now(UTC).date()),
                 *self._assured.warnings(self._policy.current),
                 *self._evidence.warnings(),
+                *(warning for status in backends.values() for warning in status.warnings),
             ),
             backends=backends,
         )

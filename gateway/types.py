@@ -263,6 +263,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """``standard``: no draft token is proposed where a content token would start or follow."""
     max_entropy: float | None = None
     """Nats: no draft where the target was less sure than that of the token before."""
+    hybrid_fallback: Mode = Mode.STANDARD
+    """The mode in place of a hybrid one where an upstream cannot continue another's answer."""
     backend: str | None = None
     limits: SamplingLimits = SamplingLimits()
     shadow_rate: float = 0.0

@@ -67,6 +67,9 @@ class Fold:
     def add(self, chunk: Chunk) -> None:
         """Append one chunk."""
         self.choices[chunk.index].add(chunk)
+        if chunk.usage is not None and chunk.usage.prompt_tokens:
+            # A backend that could only guess before knows now.
+            self._prompt_tokens = chunk.usage.prompt_tokens
 
 
 class Rendering(Protocol):

@@ -28,6 +28,12 @@ def deviations(record: DecisionRecord, run: Execution) -> tuple[str, ...]:
     if _is_idle(run):
         return ()
     decision = _in_force(record.decision, run)
+    if run.attested_by != "engine":
+        return (
+            *_plan(record, decision, run),
+            *_length(record, run),
+            *_foreign_drafts(decision, run),
+        )
     return (
         *_opinion(record.decision, run),
         *_plan(record, decision, run),
@@ -47,19 +53,33 @@ def _is_idle(run: Execution) -> bool:
         usage=Usage(run.usage.prompt_tokens),
         queue_seconds=run.queue_seconds,
         fingerprint=run.fingerprint,
+        attested_by=run.attested_by,
     )
 
 
 def _in_force(decision: Decision, run: Execution) -> Decision:
     """What is held against what ran: all of standard mode, where the backend says it was stricter."""
-    if run.tightened_by is None:
+    if run.tightened_by is None and run.fallback is None:
         return decision
+    if _may_be_speculative(decision, run):
+        return msgspec.structs.replace(decision, mode=Mode.SPECULATIVE, standard_first=0)
     return msgspec.structs.replace(
         decision,
         mode=Mode.STANDARD,
         verifier=decision.verifier if decision.max_distortion is None else EXACT_VERIFIERS[0],
         max_distortion=None,
         draft=None,
+    )
+
+
+def _may_be_speculative(decision: Decision, run: Execution) -> bool:
+    """Whether the policy itself gives this mode in place of a hybrid one."""
+    return (
+        run.fallback == "no_continuation"
+        and run.mode is Mode.SPECULATIVE
+        and decision.mode is Mode.HYBRID
+        and decision.hybrid_fallback is Mode.SPECULATIVE
+        and Mode.SPECULATIVE.value not in decision.bans
     )
 
 
@@ -118,6 +138,12 @@ def _drafts(decision: Decision, run: Execution) -> Iterator[str]:
         yield f"a draft of {run.longest_draft} tokens, not {draft.num_speculative_tokens} at most"
     if first is not None and first < decision.standard_first:
         yield f"a draft token at position {first}, before {decision.standard_first}"
+
+
+def _foreign_drafts(decision: Decision, run: Execution) -> Iterator[str]:
+    """Another engine chooses its drafts itself; that there are none where none may be is attested."""
+    if _has_drafts(run) and decision.draft is None:
+        yield "draft tokens, though none was to be proposed"
 
 
 def _has_drafts(run: Execution) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from gateway.again import Run
 from gateway.errors import UnsupportedParameter
 from gateway.execution import Execution
+from gateway.log import Log
 from gateway.types import ChatRequest, Chunk, Decision, Job, ModelInfo, Prompt
 
 
@@ -20,6 +22,8 @@ class BackendStatus(msgspec.Struct, frozen=True):
     detail: str = ""
     running: int = 0
     queued: int = 0
+    warnings: tuple[str, ...] = ()
+    """What an operator should mend, although it takes work."""
 
 
 class Generation(Protocol):
@@ -69,6 +73,15 @@ class Checker(Protocol):
         ...
 
 
+@runtime_checkable
+class Starter(Protocol):
+    """A backend that has something to do while the gateway runs, even when nobody asks."""
+
+    async def start(self, log: Log, registry: CollectorRegistry) -> None:
+        """Begin with it, on the event loop; `aclose` ends it. Must not fail because of others."""
+        ...
+
+
 class Backend(Protocol):
     """Where answers are generated.
 
@@ -102,16 +115,26 @@ class Backend(Protocol):
         ...
 
 
-def refuse_token_parameters(request: ChatRequest, *, takes_tools: bool = False) -> None:
-    """For backends without a model: raise UnsupportedParameter for what only one with tokens can do."""
-    for param, given in (
+def refuse_token_parameters(
+    request: ChatRequest, *, takes_tools: bool = False, forwards: bool = False
+) -> None:
+    """For backends without a model: raise UnsupportedParameter for what only one with tokens can do.
+
+    One that ``forwards`` leaves it to others, but for what it could not take back from them.
+    """
+    refused: list[tuple[str, object]] = [("echo", request.echo), ("best_of", request.best_of)]
+    if not forwards:
+        refused += _of_tokens(request, takes_tools=takes_tools)
+    for param, given in refused:
+        if given:
+            raise UnsupportedParameter(f"This model does not support {param!r}.", param=param)
+
+
+def _of_tokens(request: ChatRequest, *, takes_tools: bool) -> list[tuple[str, object]]:
+    return [
         ("stop_token_ids", request.sampling.stop_token_ids),
         ("ignore_eos", request.sampling.ignore_eos),
-        ("echo", request.echo),
-        ("best_of", request.best_of),
         ("min_tokens", request.sampling.min_tokens),
         (request.grammar.param if request.grammar else "", request.grammar),
         ("tool_choice", request.called or (request.may_call and not takes_tools)),
-    ):
-        if given:
-            raise UnsupportedParameter(f"This model does not support {param!r}.", param=param)
+    ]

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "keys": "gateway.cli.keys:keys",
     "classifier": "gateway.cli.classifier:classifier",
     "models": "gateway.cli.models:models",
+    "upstream": "gateway.cli.upstream:upstream",
 }
 
 

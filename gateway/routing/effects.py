@@ -84,6 +84,10 @@ def _hybrid(old: Decision, new: Decision) -> Iterator[Effect]:
         was, now = old.content_tokens.value, new.content_tokens.value
         yield Effect(what="content_tokens", old=was, new=now, looser=looser)
     yield from _number("max_entropy", old.max_entropy, new.max_entropy, none=math.inf)
+    if old.hybrid_fallback is not new.hybrid_fallback:
+        looser = new.hybrid_fallback is Mode.SPECULATIVE
+        was, now = old.hybrid_fallback.value, new.hybrid_fallback.value
+        yield Effect(what="hybrid_fallback", old=was, new=now, looser=looser)
 
 
 def _temperature(old: SamplingLimits, new: SamplingLimits) -> Iterator[Effect]:

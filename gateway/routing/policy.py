@@ -277,6 +277,7 @@ def _decision(decide: Decide, rule: str, reason: str, policy: str, policy_hash: 
         standard_first=decide.standard_first or 0,
         content_tokens=Mode(decide.content_tokens or "speculative"),
         max_entropy=decide.max_entropy,
+        hybrid_fallback=Mode(decide.hybrid_fallback or "standard"),
         backend=decide.backend,
         limits=SamplingLimits(decide.max_temperature, decide.max_tokens, decide.temperature),
         shadow_rate=decide.shadow_rate,

@@ -122,6 +122,13 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
             "nats"
         ),
     ] = None
+    hybrid_fallback: Annotated[
+        Literal["standard", "speculative"] | None,
+        described(
+            "hybrid only: the mode on a backend that cannot change its mode within an answer; "
+            "standard where speculative is banned"
+        ),
+    ] = None
     temperature: Annotated[Temperature | None, described("used whatever the request asks for")] = (
         None
     )
@@ -155,11 +162,16 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.mode is Mode.STANDARD and self.draft is not None:
             raise ValueError("standard mode takes no draft", "remove `draft` or change the mode")
-        hybrid_only = (self.standard_first, self.content_tokens, self.max_entropy)
-        if self.mode is not Mode.HYBRID and hybrid_only != (None, None, None):
+        hybrid_only = (
+            self.standard_first,
+            self.content_tokens,
+            self.max_entropy,
+            self.hybrid_fallback,
+        )
+        if self.mode is not Mode.HYBRID and any(given is not None for given in hybrid_only):
             raise ValueError(
-                "`standard_first`, `content_tokens` and `max_entropy` do nothing in "
-                f"{self.mode.value} mode",
+                "`standard_first`, `content_tokens`, `max_entropy` and `hybrid_fallback` do nothing "
+                f"in {self.mode.value} mode",
                 "they belong to hybrid",
             )
         if (

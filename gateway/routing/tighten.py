@@ -27,6 +27,7 @@ def standard(chosen: Decision, reason: str) -> Decision:
         standard_first=0,
         content_tokens=Mode.SPECULATIVE,
         max_entropy=None,
+        hybrid_fallback=Mode.STANDARD,
         shadow_rate=0.0,
         reason=reason,
     )

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway import extensions
 from gateway.audit.attestation import deviations
-from gateway.backends.base import Backend, Generation
+from gateway.backends.base import Backend, Generation, Starter
 from gateway.backends.scripted import ScriptedBackend
 from gateway.errors import ConfigError, ContextLengthExceeded, QueueFull, Unavailable
 from gateway.execution import Execution
+from gateway.log import build_log
 from gateway.types import (
     ChatRequest,
     Chunk,
@@ -29,6 +31,7 @@ from gateway.types import (
     Sampling,
 )
 from tests.records import decision_record
+from tests.upstreams import MODEL, ScriptedUpstream
 
 NAME = "here"
 """What the backend is called in the configuration."""
@@ -62,11 +65,22 @@ DECISIONS = {
 }
 
 
-@pytest.fixture(params=list(BACKENDS))
-async def backend(
-    request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path
-) -> AsyncIterator[Backend]:
-    made = BACKENDS[request.param](tiny_model, tmp_path)
+@pytest.fixture(scope="module")
+def twins() -> Iterator[Mapping[str, Any]]:
+    """A server that does not speculate, and one that does, as the arms of a backend."""
+    with ScriptedUpstream() as standard, ScriptedUpstream(speculates=True) as speculative:
+        yield {"standard": {"urls": [standard.url]}, "speculative": {"urls": [speculative.url]}}
+
+
+@pytest.fixture(params=[*BACKENDS, "openai"])
+async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
+    if request.param == "openai":
+        options = {"model": MODEL, "arms": request.getfixturevalue("twins"), "probes": False}
+        made = extensions.build("backends", "openai", options, name=NAME)
+    else:
+        made = BACKENDS[request.param](request.getfixturevalue("tiny_model"), tmp_path)
+    if isinstance(made, Starter):
+        await made.start(build_log("critical"), CollectorRegistry())
     yield made
     await made.aclose()
 

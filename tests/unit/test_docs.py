@@ -33,6 +33,7 @@ from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
 from gateway.audit.record import Timings
 from gateway.audit.store import DecisionStore
 from gateway.backends.base import Backend
+from gateway.backends.openai.watch import metrics as upstream_metrics
 from gateway.cell import Cell
 from gateway.classification.base import classify
 from gateway.classification.contract import SHIPPED_CONTRACT, read_contract
@@ -187,6 +188,9 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     telemetry.set_policy("default", "f" * 64)
     cell = Cell("code", "speculative", "coupled", "small", "suffix")
     Gauges(telemetry.registry).show([CellState(cell=cell)], demoted=0)
+    replicas, alarms = upstream_metrics(telemetry.registry)
+    replicas.labels("twins", "standard", "up").set(1)
+    alarms.labels("twins", "standard").inc()
     text = telemetry.render().decode()
     names = re.findall(r"^# TYPE (\w+?) (?:counter|histogram|gauge)$", text, re.MULTILINE)
     labels: dict[str, set[str]] = {}
@@ -236,7 +240,9 @@ def test_the_schema_of_the_log_line_is_that_of_real_lines(
     whole = decision_record(
         traceparent="00-1-2-01", sampling=msgspec.structs.replace(bare.sampling, max_tokens=9)
     )
-    tightened = msgspec.structs.replace(outcome_record().execution, tightened_by="probe")
+    tightened = msgspec.structs.replace(
+        outcome_record().execution, tightened_by="probe", fallback="arm_down"
+    )
     Telemetry().observe(whole, outcome_record(execution=tightened, error="x: y"))
     Telemetry().observe(bare, never_ran)
 
