@@ -119,6 +119,8 @@ def _decided(decision: Decision) -> str:
         parts.append(f"content tokens {decision.content_tokens.value}")
         if decision.max_entropy is not None:
             parts.append(f"entropy at most {decision.max_entropy:g}")
+        if decision.hybrid_fallback is not Mode.STANDARD:
+            parts.append(f"{decision.hybrid_fallback.value} where it cannot be")
     if decision.forced_by is not None:
         parts.append(f"forced by {decision.forced_by}")
     if decision.deny is not None:
@@ -135,11 +137,13 @@ def _executed(entry: Entry) -> dict[str, str]:
     if run.verifier_class:
         spent = f", distortion {run.distortion:.3g}" if run.verifier_class == "lossy" else ""
         ran += f" ({run.verifier_class}{spent})"
+    if run.fallback is not None:
+        ran += f", as {run.fallback.replace('_', ' ')}"
     ending = ", ".join(reason.value for reason in outcome.finish_reasons) or "interrupted"
     first = "-" if times.first_token is None else duration(times.first_token)
     return {
         "executed": ran,
-        "attestation": outcome.attestation,
+        "attestation": outcome.attestation + _witness(run),
         **_second(run),
         **_deviations(entry.decision, outcome),
         "drafting": _drafting(entry),
@@ -151,6 +155,11 @@ def _executed(entry: Entry) -> dict[str, str]:
         f"record {duration(times.record)}, queue {duration(run.queue_seconds)}, "
         f"prefill {duration(run.prefill_seconds)}, decode {duration(run.decode_seconds)}",
     }
+
+
+def _witness(run: Execution) -> str:
+    """Who counted, where that was not our own engine."""
+    return "" if run.attested_by == "engine" else f", by {run.attested_by.replace('-', ' ')}"
 
 
 def _text(entry: Entry) -> dict[str, str]:

@@ -57,6 +57,7 @@ CHANGES: dict[str, list[Any]] = {
     "first_draft_position": [None],
     "distortion": [0.01, -0.01],
     "tightened_by": ["probe"],
+    "fallback": ["arm_down", "no_continuation"],
     "opinion": [HARMFUL, UNJUDGED],
     "tally": [
         Tally(num_tokens=21),
@@ -67,6 +68,7 @@ CHANGES: dict[str, list[Any]] = {
 }
 """What a backend must not report where `RUN` is what `DECIDED` decided."""
 NOT_ATTESTED = {
+    "attested_by",
     "queue_seconds",
     "prefill_seconds",
     "decode_seconds",
@@ -80,6 +82,7 @@ WORK: dict[str, Any] = {
     "output_digests": ("ab",),
     "output_lengths": (3,),
     "tightened_by": "probe",
+    "fallback": "arm_down",
     "opinion": OPINION,
     "mode": Mode.STANDARD,
     "verifier": "coupled",
@@ -116,6 +119,7 @@ def test_every_field_of_an_execution_is_attested_or_known_not_to_be() -> None:
         "model",
         "queue_seconds",
         "fingerprint",
+        "attested_by",
         "why_k",
     }
 
@@ -292,3 +296,57 @@ def test_a_second_opinion_of_what_was_decided_standard_needs_no_tightening() -> 
     run = msgspec.structs.replace(STANDARD_RUN, opinion=UNJUDGED)
 
     assert deviations(STANDARD_DECIDED, run) == ()
+
+
+# ---- other engines --------------------------------------------------------------------------------
+
+FOREIGN = changed(
+    RUN, attested_by="server-metrics", drafts_by_source={"upstream": (16, 12)}, longest_draft=0
+)
+"""What another engine tells of a run like `RUN`."""
+FOREIGN_STANDARD = changed(STANDARD_RUN, attested_by="config-only")
+GRACED = decided(mode=Mode.HYBRID, standard_first=2, hybrid_fallback=Mode.SPECULATIVE)
+BANNED = decided(
+    mode=Mode.HYBRID,
+    standard_first=2,
+    hybrid_fallback=Mode.SPECULATIVE,
+    bans={"speculative": "medical"},
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "run"),
+    [
+        (DECIDED, FOREIGN),
+        (DECIDED, changed(FOREIGN, num_steps=0, accept_counts=(), first_draft_position=None)),
+        (STANDARD_DECIDED, FOREIGN_STANDARD),
+        (DECIDED, changed(FOREIGN_STANDARD, fallback="arm_down")),
+        (HYBRID_DECIDED, changed(FOREIGN, mode=Mode.HYBRID)),
+        (HYBRID_DECIDED, changed(FOREIGN_STANDARD, fallback="no_continuation")),
+        (GRACED, changed(FOREIGN, fallback="no_continuation")),
+    ],
+)
+def test_another_engine_is_held_to_its_mode_and_to_what_may_stand_in_for_it(
+    record: DecisionRecord, run: Execution
+) -> None:
+    assert deviations(record, run) == ()
+
+
+@pytest.mark.parametrize(
+    ("record", "run"),
+    [
+        (STANDARD_DECIDED, FOREIGN),
+        (STANDARD_DECIDED, changed(FOREIGN, mode=Mode.STANDARD)),
+        (STANDARD_DECIDED, changed(FOREIGN, fallback="arm_down")),
+        (DECIDED, FOREIGN_STANDARD),
+        (DECIDED, changed(FOREIGN, fallback="arm_down")),
+        (HYBRID_DECIDED, changed(FOREIGN, fallback="no_continuation")),
+        (GRACED, changed(FOREIGN, fallback="arm_down")),
+        (BANNED, changed(FOREIGN, fallback="no_continuation")),
+        (DECIDED, changed(FOREIGN, usage=Usage(12, 10_000_000))),
+    ],
+)
+def test_another_engine_that_ran_what_was_not_decided_is_found_out(
+    record: DecisionRecord, run: Execution
+) -> None:
+    assert deviations(record, run)

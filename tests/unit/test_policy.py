@@ -49,6 +49,7 @@ rules:
       standard_first: 5
       content_tokens: standard
       max_entropy: 2.5
+      hybrid_fallback: speculative
       max_temperature: 0.4
       max_tokens: 100
       backend: cloud
@@ -78,6 +79,7 @@ rules:
         "standard_first": 5,
         "content_tokens": Mode.STANDARD,
         "max_entropy": 2.5,
+        "hybrid_fallback": Mode.SPECULATIVE,
         "backend": "cloud",
         "limits": SamplingLimits(0.4, 100),
         "shadow_rate": 0.0,
@@ -140,6 +142,7 @@ rules:
         ("{id: a, decide: {mode: hybrid, max_entropy: 0}}", "expected float > 0"),
         ("{id: a, decide: {mode: hybrid, max_entropy: .inf}}", "not a finite number"),
         ("{id: a, decide: {mode: speculative, max_entropy: 1}}", "do nothing in speculative mode"),
+        ("{id: a, decide: {mode: standard, hybrid_fallback: standard}}", "do nothing in standard"),
         ("{id: a, decide: {mode: hybrid}}", "this hybrid is plain speculative"),
         ("{id: a, decide: {mode: hybrid, standard_first: 0}}", "this hybrid is plain"),
         ("{id: a, decide: {mode: speculative, standard_first: 3}}", "do nothing in speculative"),

@@ -126,6 +126,12 @@ HYBRID = Decision(
         ({"backend": "a"}, {}, "backend a → any", False),
         (HYBRID, {"standard_first": 4}, "standard_first 9 → 4", True),
         (HYBRID, {"max_entropy": 2.0}, "max_entropy none → 2", False),
+        (
+            HYBRID,
+            {"hybrid_fallback": Mode.SPECULATIVE},
+            "hybrid_fallback standard → speculative",
+            True,
+        ),
         (HYBRID, {"content_tokens": Mode.STANDARD}, "content_tokens speculative → standard", False),
         (FAST, {"draft": DraftSetting("suffix", 4)}, "draft suffix of 8 → suffix of 4", False),
     ],
