@@ -26,7 +26,7 @@ from decoders.drafts.base import DraftRequest
 from decoders.noise import Greedy, GumbelNoise
 from decoders.verifiers.base import DraftedRow, Verdict
 from decoders.verifiers.coupled import CoupledVerifier
-from gateway import config, extensions
+from gateway import config, credentials, extensions
 from gateway.api import body
 from gateway.api.requests import DEFAULT_MAX_TOKENS
 from gateway.api.schemas import ChatCompletionRequest, CompletionRequest
@@ -152,7 +152,7 @@ def test_the_example_file_is_valid_and_its_backend_knows_its_options(
 
 
 def test_every_environment_variable_is_documented_and_no_other() -> None:
-    source = inspect.getsource(config)
+    source = inspect.getsource(config) + inspect.getsource(credentials)
     read = set(ENVIRONMENT.findall(source)) | set(
         re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", source)
     )
