@@ -278,4 +278,3 @@ def test_decode_steps_are_in_a_stream_that_asks_for_them_and_in_no_other(
     assert b"draftgate" not in plain
     # A script has no decode steps to tell of.
     assert b'"draftgate":{"steps":[]}' in told
-    assert events(told)

@@ -65,10 +65,10 @@ function cells(data) {
     { name: "Verifier" },
     { name: "State" },
     { name: "Requests", class: "number" },
-    { name: "Measured tokens", class: "number" },
+    { name: "Measured", class: "number" },
     { name: "log₁₀ e", class: "number" },
     { name: "Surprisal delta" },
-    { name: "Tail coverage", class: "number" },
+    { name: "Tail", class: "number" },
     { name: "Shadow equal", class: "number" },
   ];
   const rows = data.map((reading) => ({
