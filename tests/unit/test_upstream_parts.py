@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.backends.openai.answer import Answer, Drafted
+from gateway.backends.openai.backend import OpenAIBackend
 from gateway.backends.openai.breaker import Breaker
 from gateway.backends.openai.events import MAX_EVENT_BYTES, EventReader, TooLong
 from gateway.backends.openai.failures import of_answer
@@ -515,3 +519,14 @@ def test_arms_that_do_are_read() -> None:
     arms = msgspec.convert({"standard": {"urls": ["https://a/v1"], "honours": ["min_p"]}}, Arms)
 
     assert arms == Arms(ArmSettings(("https://a/v1",), honours=("min_p",)))
+
+
+def test_every_option_is_on_the_page_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "upstreams.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+) \|", page, re.MULTILINE))
+    taken = set(inspect.signature(OpenAIBackend).parameters) - {"name", "arms", "pace"}
+
+    assert taken <= set(rows)
+    assert {f"arms.{name}" for name in Arms.__struct_fields__} <= set(rows)
+    for field in msgspec.structs.fields(Pace):
+        assert rows[f"pace.{field.name}"] == f"`{field.default}`"
