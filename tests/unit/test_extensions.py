@@ -14,7 +14,7 @@ def test_the_built_in_extensions_are_registered():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"unknown name 'locl'; known: local, scripted"):
+    with pytest.raises(ConfigError, match=r"unknown name 'locl'; known: local, openai, scripted"):
         extensions.load("backends", "locl")
 
 
