@@ -475,3 +475,27 @@ def test_the_picture_has_every_group_and_is_the_same_each_time(tmp_path: Path) -
     assert picture == (tmp_path / "b.svg").read_text()
     assert all(f">{text}<" in picture for text in ("g", "h", SPECULATIVE, LOOKUP, "title"))
     assert f">{STANDARD}<" not in picture
+
+
+# ---- losslessness ---------------------------------------------------------------------------------
+
+
+def test_the_documented_figures_of_losslessness_are_those_that_were_measured() -> None:
+    text = Path("docs/losslessness.md").read_text(encoding="utf-8")
+    _, _, found = text.partition("## What was found")
+    found, _, _ = found.replace("\u2212", "-").partition("\n## ")
+    arms = json.loads(Path("benchmarks/results/losslessness.json").read_text())["arms"].values()
+    rows = [line for line in found.splitlines() if line.startswith("| `")]
+
+    assert len(rows) == len(arms) == 3
+    for row, arm in zip(
+        rows, sorted(arms, key=lambda arm: (not arm["exact"], arm["arm"])), strict=True
+    ):
+        tally = arm["tally"]
+        for name in ("accepted", "draft_blind", "hedging"):
+            seen, expected = tally[name]["observed"], tally[name]["expected"]
+            assert f"{seen:,.0f}, {expected:,.1f}" in row, (arm["arm"], name)
+        assert f"{tally['num_tokens']:,}" in row
+        assert (
+            arm["tokens_to_alarm"] is None if arm["exact"] else str(arm["tokens_to_alarm"]) in row
+        )
