@@ -55,11 +55,6 @@ class Load:
     mix: tuple[float, ...] = (0.2, 0.1, 0.5, 0.2)
     """Shares of banned, standard, speculative and hybrid requests."""
 
-    @property
-    def requests(self) -> int:
-        """As many as are to be expected."""
-        return round(self.rate * self.seconds)
-
 
 def traffic(load: Load, random: np.random.Generator) -> Traffic:
     """One trace: Poisson arrivals whose rate follows the shape."""
@@ -86,10 +81,6 @@ class Fleet:
             Arm(self.curves[STANDARD], standard, self.slots, self.queue),
             Arm(self.curves[SPECULATIVE], speculative, self.slots, self.queue),
         )
-
-    def capacity(self, tokens: float) -> float:
-        """Requests a second of one standard server with all its slots busy."""
-        return self.curves[STANDARD].capacity(self.slots, tokens)
 
 
 def row(
@@ -141,15 +132,13 @@ def best(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return min(fit, key=lambda row: row["total"]["mean"] or math.inf)
 
 
-# ---- what is simulated ------------------------------------------------------------------------------
-
 Plan = tuple[str, tuple[int, int], Load]
 
 
 def plan(fleet: Fleet, options: argparse.Namespace) -> Iterator[Plan]:
     """Splits at every load, one of them under every shape, and a large fleet."""
     base = Load(1.0, options.seconds, tokens=options.tokens, mix=options.mix)
-    one = fleet.capacity(options.tokens)
+    one = fleet.curves[STANDARD].capacity(fleet.slots, options.tokens)
     for share in options.loads:
         load = replace(base, rate=share * one * options.replicas)
         for speculative in range(0, options.replicas, max(1, options.replicas // 10)):
@@ -174,20 +163,16 @@ def run(fleet: Fleet, options: argparse.Namespace) -> dict[str, Any]:
             name: getattr(options, name)
             for name in ("slots", "queue", "replicas", "seconds", "tokens", "mix", "seed")
         },
-        "splits": [],
-        "shapes": [],
-        "many": [],
+        **{table: [] for table, *_ in plans},
     }
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=options.json) as bar:
-        task = bar.add_task("requests", total=sum(load.requests for _, _, load in plans))
+        task = bar.add_task("requests", total=sum(load.rate * load.seconds for *_, load in plans))
         for table, split, load in plans:
             done = row(fleet, split, load, options.seed, lambda n: bar.advance(task, n))
             results[table].append(done)
     return msgspec.json.decode(msgspec.json.encode(results))
 
-
-# ---- tables -----------------------------------------------------------------------------------------
 
 _HEAD = (
     "| requests/s | arrivals | standard + speculative servers | first token p50 / p95 / p99, s "
@@ -228,9 +213,10 @@ def _pays(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         (alone,) = (row for row in same if row["speculative"] == 0)
         chosen = best(same)
         before, after = alone["total"]["mean"], chosen["total"]["mean"]
+        ratio = f"{after / before:.2f}x" if before and after else "–"
         yield (
-            f"| {rate:,.1f} | {before:.2f} | {chosen['standard']} + {chosen['speculative']} "
-            f"| {after:.2f} | {after / before:.2f}x |"
+            f"| {rate:,.1f} | {_seconds(before)} | {chosen['standard']} + {chosen['speculative']} "
+            f"| {_seconds(after)} | {ratio} |"
         )
 
 
@@ -250,9 +236,6 @@ def _three(figures: Mapping[str, float | None]) -> str:
 
 def _seconds(figure: float | None) -> str:
     return "–" if figure is None else f"{figure:.2f}"
-
-
-# ---- the command line -------------------------------------------------------------------------------
 
 
 def _mix(text: str) -> tuple[float, ...]:

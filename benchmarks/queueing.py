@@ -180,9 +180,9 @@ class _Simulation:
         self._began_on = [NOWHERE] * size
         self._ended_on = [NOWHERE] * size
 
-    def run(self, progress: Callable[[int], object], every: int = 10_000) -> Course:
+    def run(self, progress: Callable[[int], object]) -> Course:
         """Until the last answer has ended. ``progress`` is told how many more requests have come."""
-        events = self._events
+        events, every = self._events, 10_000
         for request, arrival in enumerate(self._arrivals):
             while events and events[0][0] <= arrival:
                 self._event()

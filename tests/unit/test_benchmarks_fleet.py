@@ -224,6 +224,17 @@ def test_a_small_run_writes_figures_that_add_up(
         assert 0 <= row["refused"] <= 1
 
 
+def test_a_trace_in_which_nothing_counts_has_no_figures_and_is_shown_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (
+        "--replicas 2 --loads 0.001 --seconds 0.01 --many-rate 1 --many-seconds 0.01 --seed 3"
+    )
+
+    assert fleet.main([*arguments.split(), "--out", str(tmp_path / "out" / "fleet.json")]) == 0
+    assert "| – / – / – |" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -103,6 +103,22 @@ def test_no_two_gateways_share_a_volume_with_a_log_in_sqlite() -> None:
     assert len(set(volumes)) == len(volumes) == len(gateways)
 
 
+def test_the_environment_of_the_gateway_before_vllm_goes_with_its_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model for a local backend that is not there would keep it from starting."""
+    variables = COMPOSE["services"]["gateway-vllm"]["environment"]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    loaded = config.load(EXAMPLES / "vllm.yaml")
+
+    assert loaded.auth.allow_anonymous
+    assert loaded.policy == Path("/policies/default.yaml")
+    mounts = COMPOSE["services"]["gateway-vllm"]["volumes"]
+    assert f"./examples/vllm.yaml:{variables['DRAFTGATE_CONFIG']}:ro" in mounts
+
+
 def test_the_arms_of_the_gateway_are_services_and_speculate_as_their_names_say() -> None:
     arms = config.load(EXAMPLES / "vllm.yaml").backends["fleet"].options["arms"]
     for arm, options in arms.items():
