@@ -15,6 +15,7 @@ from gateway import extensions
 from gateway.audit.attestation import deviations
 from gateway.backends.openai.backend import OpenAIBackend
 from gateway.backends.openai.generation import UpstreamGeneration
+from gateway.backends.openai.inspection import Finding
 from gateway.backends.openai.replica import STANDARD
 from gateway.errors import (
     BackendFailed,
@@ -427,6 +428,50 @@ async def test_a_server_found_out_while_it_answers_fails_the_answers_attestation
 
     assert deviating(generation, Mode.STANDARD)
     assert not backend.status.ready
+
+
+@pytest.mark.parametrize("caught_by", ["counters", "answer"])
+async def test_a_page_that_is_missing_clears_no_server_that_was_seen_to_speculate(
+    backend: OpenAIBackend, fleet: Fleet, caught_by: str
+) -> None:
+    replica = backend._arms[STANDARD].replicas[0]
+    if caught_by == "answer":
+        replica.catch()
+    else:
+        fleet.first.speculates, fleet.first.drafted = True, 3
+        await backend._watch.look()
+
+    fleet.first.kind = "unknown"
+    await backend._watch.look()
+    assert replica.state == "attestation_failed"
+    fleet.first.healthy = False
+    await backend._watch.look()
+    assert replica.state == "attestation_failed"
+
+    fleet.first.kind, fleet.first.healthy, fleet.first.speculates = "vllm", True, False
+    await backend._watch.look()
+    assert replica.usable
+
+
+async def test_a_look_from_before_an_answer_with_drafts_does_not_clear_its_server(
+    backend: OpenAIBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = backend._arms[STANDARD].replicas[0]
+
+    async def looked_at(*_: Any) -> Finding:
+        replica.catch()
+        return Finding(up=True, kind="vllm", drafted=0.0, has_metrics=True)
+
+    monkeypatch.setattr("gateway.backends.openai.replica.inspect", looked_at)
+    await replica.look(backend._client)
+
+    assert replica.broke_its_promise
+
+
+def test_only_metrics_that_were_seen_attest_for_a_server_without_counters() -> None:
+    assert not Finding(up=True, kind="vllm").attests
+    assert Finding(up=True, kind="vllm", has_metrics=True).attests
+    assert not Finding(up=True, kind="llama.cpp", has_metrics=True).attests
 
 
 async def test_a_server_that_shows_nothing_is_attested_by_its_configuration_alone(

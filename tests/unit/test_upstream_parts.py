@@ -202,8 +202,9 @@ def test_an_answer_that_stops_without_an_end_is_an_error() -> None:
             Drafted(3, 9, 4),
         ),
         ({"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 2}}, Drafted(0, 8, 2)),
-        ({"timings": {"predicted_n": 5}}, Drafted(0, 0, 0)),
-        ({"metrics": {"speculative_decoding": {"num_draft_tokens": "x"}}}, Drafted(0, 0, 0)),
+        ({"timings": {"predicted_n": 5, "draft_n": 0}}, Drafted(0, 0, 0)),
+        ({"timings": {"predicted_n": 5}}, None),
+        ({"metrics": {"speculative_decoding": {"num_draft_tokens": "x"}}}, None),
         ({"metrics": None}, None),
     ],
 )

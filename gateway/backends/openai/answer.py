@@ -172,15 +172,18 @@ def _drafted(event: Mapping[str, Any]) -> Drafted | None:
     if isinstance(counts, dict):
         return _counts(counts, "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
     timings = event.get("timings")
-    if isinstance(timings, dict) and "predicted_n" in timings:
+    if isinstance(timings, dict):
         return _counts(timings, "", "draft_n", "draft_n_accepted")
     return None
 
 
-def _counts(found: Mapping[str, Any], drafts: str, proposed: str, accepted: str) -> Drafted:
+def _counts(found: Mapping[str, Any], drafts: str, proposed: str, accepted: str) -> Drafted | None:
+    """None where the draft tokens are not counted: that is no count of none."""
     values = [found.get(name) for name in (drafts, proposed, accepted)]
-    numbers = [value if isinstance(value, int) and value >= 0 else 0 for value in values]
-    return Drafted(*numbers)
+    numbers = [value if isinstance(value, int) and value >= 0 else None for value in values]
+    if numbers[1] is None:
+        return None
+    return Drafted(*(number or 0 for number in numbers))
 
 
 def _logprobs(found: Any) -> tuple[TokenLogprob, ...]:

@@ -112,7 +112,7 @@ class Call:
     def _hold_to_its_word(self, replica: Replica) -> None:
         drafted = self.answer.drafted
         if self._arm.name == STANDARD and drafted is not None and drafted.num_draft_tokens:
-            replica.drafted_for_us = True
+            replica.catch()
             self._told(replica, f"it proposed {drafted.num_draft_tokens} draft tokens")
 
     async def _answered(self, replica: Replica) -> AsyncGenerator[Chunk]:

@@ -47,8 +47,18 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def attests(self) -> bool:
-        """Whether it would show that it speculates."""
-        return self.speculates is not None or self.drafted is not None or self.kind == "vllm"
+        """Whether it would show that it speculates.
+
+        vLLM has counters of drafts only where it speculates: that there are none says something
+        only on a page of metrics that was seen.
+        """
+        shows_none = self.kind == "vllm" and self.has_metrics
+        return self.speculates is not None or self.drafted is not None or shows_none
+
+    @property
+    def clears(self) -> bool:
+        """Whether it is seen that it does not speculate, which is more than that it is not seen to."""
+        return self.up and self.attests and not self.has_drafted
 
 
 class Place(msgspec.Struct, frozen=True):
