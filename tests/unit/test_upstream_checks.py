@@ -108,7 +108,13 @@ class Toy:
         return [f"word{start + place}" for place in range(60)]
 
     def _logprob(self, token: str) -> dict[str, Any]:
-        return {"token": token, "logprob": 0.0 if "certain" in self.faults else -0.5}
+        said = 0.0 if "certain" in self.faults else -0.5
+        entry: dict[str, Any] = {"token": token, "logprob": said}
+        if {"tie", "sure"} & set(self.faults):
+            next_best = said - (0.02 if "tie" in self.faults else 2.0)
+            likely = [{"token": token, "logprob": said}, {"token": "x", "logprob": next_best}]
+            entry["top_logprobs"] = likely
+        return entry
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +186,35 @@ async def test_twins_that_say_something_else_are_told_apart(toys: dict[str, Toy]
             return [f"other{place}" for place in range(60)]
 
     assert failing(await report(toys, twin=Other())) == {"against"}
+
+
+@pytest.mark.parametrize(("fault", "verdict"), [("tie", "near_tie"), ("sure", "failed")])
+async def test_a_difference_where_the_server_was_undecided_is_a_near_tie(
+    toys: dict[str, Toy], fault: str, verdict: str
+) -> None:
+    class Other(Toy):
+        def _words(self, asked: Mapping[str, Any], crowded: bool) -> list[str]:
+            words = super()._words(asked, crowded)
+            return [*words[:3], "other", *words[4:]]
+
+    found = await report(toys, "neighbours", fault, twin=Other())
+
+    verdicts = {result.check: result.verdict for result in found.results}
+    assert verdicts["greedy_among_neighbours"] == verdicts["against"] == verdict
+
+
+async def test_a_twin_that_is_down_is_seen_before_anything_is_asked(toys: dict[str, Toy]) -> None:
+    class Counted(Toy):
+        asked = 0
+
+        async def answer(self, request: httpx.Request) -> httpx.Response:
+            self.asked += request.method == "POST"
+            return await super().answer(request)
+
+    toys["here"] = here = Counted()
+    with pytest.raises(Unavailable, match="twin"):
+        await check_server("http://here", MODEL, twin="http://twin")
+    assert here.asked == 0
 
 
 async def test_what_a_server_honours_is_seen_from_its_answers() -> None:
