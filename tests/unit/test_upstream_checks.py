@@ -203,6 +203,23 @@ async def test_a_difference_where_the_server_was_undecided_is_a_near_tie(
     assert verdicts["greedy_among_neighbours"] == verdicts["against"] == verdict
 
 
+@pytest.mark.parametrize("choices", [[3], {"a": 1}, [{"message": 3}], [{"logprobs": 3}]])
+async def test_an_answer_that_cannot_be_read_fails_its_checks_and_not_the_command(
+    toys: dict[str, Toy], choices: Any
+) -> None:
+    class Garbled(Toy):
+        async def answer(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                return httpx.Response(200, json={"choices": choices})
+            return await super().answer(request)
+
+    toys["here"] = toys["twin"] = Garbled()
+    found = await check_server("http://here", MODEL, twin="http://twin")
+
+    assert {result.check for result in found.results} == {*CHECKS, "against"}
+    assert failing(found)
+
+
 async def test_a_twin_that_is_down_is_seen_before_anything_is_asked(toys: dict[str, Toy]) -> None:
     class Counted(Toy):
         asked = 0

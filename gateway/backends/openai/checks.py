@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gateway.backends.openai.events import EventReader, TooLong
-from gateway.backends.openai.probing import PROBES, Ask, BadAnswer, logprobs_of, text_of
+from gateway.backends.openai.probing import PROBES, UNREADABLE, Ask, BadAnswer, logprobs_of, text_of
 
 Verdict = Literal["ok", "failed", "near_tie", "unknown"]
 LONG = 24
@@ -62,6 +62,8 @@ async def run(check: str, server: Server) -> Result:
         verdict, detail = "unknown", "the server refuses such a request, as it should if it cannot"
     except BadAnswer as error:
         verdict, detail = "failed", str(error)
+    except UNREADABLE as error:
+        verdict, detail = "failed", f"its answer cannot be read: {type(error).__name__}: {error}"
     return Result(check, verdict, detail)
 
 
@@ -212,13 +214,15 @@ async def against(server: Server, twin: Server) -> Result:
     for number, question in enumerate((_PROSE, _CHARACTERS, {"max_tokens": LONG})):
         try:
             ours, others = [text_of(await _asked(each, question)) for each in (server, twin)]
+            verdict, detail = _same(ours, others, "this server and its twin")
+            if verdict != "ok" and await _is_near_tie(server, question, ours, others):
+                verdict = "near_tie"
         except BadAnswer as error:
             return Result("against", "failed", str(error))
+        except UNREADABLE as error:
+            return Result("against", "failed", f"an answer cannot be read: {error}")
         except _Refused:
             return Result("against", "unknown", "a server refuses the question")
-        verdict, detail = _same(ours, others, "this server and its twin")
-        if verdict != "ok" and await _is_near_tie(server, question, ours, others):
-            verdict = "near_tie"
         if verdict != "ok":
             return Result("against", verdict, f"question {number}: {detail}")
     return Result("against", "ok")
