@@ -162,6 +162,7 @@ class Exchange:
             caller_id=record.caller.id,
             domain=domain.value if domain is not None else "",
             review=self._review,
+            decision_id=record.decision_id,
         )
 
     def fail(self, error: GatewayError) -> None:

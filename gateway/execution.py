@@ -24,7 +24,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """The mode that ran; ``None`` when nothing ran."""
     verifier: str | None = None
     verifier_class: str | None = None
-    """``exact`` or ``lossy``."""
+    """``exact`` or ``lossy``; None where another engine has speculated, which does not tell how."""
     distortion: float = 0.0
     """What a lossy verifier has spent of its budget, for the choice that spent most."""
     usage: Usage = Usage()

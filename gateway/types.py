@@ -396,3 +396,5 @@ class Job(msgspec.Struct, frozen=True):
     """The most probable domain; drafts do well in some and badly in others."""
     review: Review | None = None
     """Whom a backend with an opinion of its own asks whether the decided mode may stand."""
+    decision_id: str = ""
+    """Of the record; unlike the request's id never the client's own. Empty where none is kept."""

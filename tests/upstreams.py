@@ -112,6 +112,7 @@ class _Answering:
                 break
         asked = msgspec.json.decode(body)
         self._server.bodies.append(asked)
+        self._asked = asked
         self._server.headers.append({k.decode(): v.decode() for k, v in scope["headers"]})
         if await self._refused():
             return
@@ -129,6 +130,8 @@ class _Answering:
 
     async def _refused(self) -> bool:
         fault = self._server.fault
+        if fault == "continuation":
+            fault = "400" if "continue_final_message" in self._asked else None
         if fault is None or not fault.isdigit():
             return False
         error = {"message": f"scripted {fault}", "type": "x", "param": None, "code": None}
@@ -141,6 +144,10 @@ class _Answering:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         if fault == "hang":
             await asyncio.sleep(60)
+        for _ in range(4 if fault == "think" else 0):
+            thought = {"delta": {"reasoning_content": "hm"}, "finish_reason": None}
+            await self._event([{"index": 0, **thought}])
+            await asyncio.sleep(0.1)
         if fault == "garbage":
             await self._piece(b"data: <html>\n\n")
         tokens, reason = self._tokens(asked)

@@ -98,12 +98,17 @@ def _opinion(decided: Decision, run: Execution) -> Iterator[str]:
 def _plan(record: DecisionRecord, decision: Decision, run: Execution) -> Iterator[str]:
     if decision.deny is not None:
         yield "it ran, though it was denied"
+    verifier = (
+        ("verifier", decision.verifier, run.verifier),
+        ("verifier class", _verifier_class(decision), run.verifier_class),
+    )
+    # Another engine does not tell how it verifies, and nothing is claimed of it.
+    is_told = run.attested_by == "engine" or bool(run.verifier or run.verifier_class)
     for what, decided, executed in (
         ("backend", record.backend, run.backend),
         ("model", record.request.model, run.model),
         ("mode", decision.mode, run.mode),
-        ("verifier", decision.verifier, run.verifier),
-        ("verifier class", _verifier_class(decision), run.verifier_class),
+        *(verifier if is_told else ()),
     ):
         if executed != decided:
             yield f"{what} {executed or 'unknown'}, not {decided}"

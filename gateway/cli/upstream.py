@@ -15,7 +15,7 @@ from gateway.cli.entries import plain
 from gateway.cli.printing import console, print_json
 from gateway.cli.progress import count_progress
 
-_COLOURS = {"ok": "green", "failed": "red", "unknown": "yellow"}
+_COLOURS = {"ok": "green", "failed": "red", "near_tie": "yellow", "unknown": "yellow"}
 
 
 @click.group()

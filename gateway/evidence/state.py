@@ -101,5 +101,6 @@ def executed_cell(decision: DecisionRecord, run: Execution) -> Cell | None:
 
 
 def is_exact(run: Execution) -> bool:
-    """Whether the answer was to follow the target's law; a lossy one is held to its budget."""
-    return run.verifier_class != "lossy"
+    """Whether the answer was to follow the target's law: a lossy one is held to its budget, and of
+    one whose verifier nobody knows nothing is said."""
+    return run.verifier_class == "exact"

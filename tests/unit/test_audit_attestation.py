@@ -301,7 +301,12 @@ def test_a_second_opinion_of_what_was_decided_standard_needs_no_tightening() -> 
 # ---- other engines --------------------------------------------------------------------------------
 
 FOREIGN = changed(
-    RUN, attested_by="server-metrics", drafts_by_source={"upstream": (16, 12)}, longest_draft=0
+    RUN,
+    verifier=None,
+    verifier_class=None,
+    attested_by="server-metrics",
+    drafts_by_source={"upstream": (16, 12)},
+    longest_draft=0,
 )
 """What another engine tells of a run like `RUN`."""
 FOREIGN_STANDARD = changed(STANDARD_RUN, attested_by="config-only")

@@ -15,8 +15,10 @@ from gateway import extensions
 from gateway.audit.attestation import deviations
 from gateway.backends.openai.backend import OpenAIBackend
 from gateway.backends.openai.generation import UpstreamGeneration
+from gateway.backends.openai.inspection import Finding
 from gateway.backends.openai.replica import STANDARD
 from gateway.errors import (
+    ArmUnavailable,
     BackendFailed,
     ConfigError,
     GatewayError,
@@ -135,6 +137,9 @@ async def test_each_mode_says_the_same_and_runs_where_it_was_decided(
     run = generation.execution
     assert (run.mode, run.fallback, run.attested_by) == (mode, None, "server-metrics")
     assert deviating(generation, mode) == ()
+    # How the other arm verifies its drafts nobody has seen.
+    known = ("coupled", "exact") if mode is Mode.STANDARD else (None, None)
+    assert (run.verifier, run.verifier_class) == known
     asked = (num_asked(fleet.first) + num_asked(fleet.second), num_asked(fleet.fast))
     assert asked == {Mode.STANDARD: (1, 0), Mode.SPECULATIVE: (0, 1), Mode.HYBRID: (1, 1)}[mode]
     assert (run.num_draft_tokens, run.num_accepted_tokens) == (
@@ -155,8 +160,21 @@ async def test_a_hybrid_answer_goes_on_from_its_own_beginning_with_other_noise(
     (begun,) = fleet.first.bodies or fleet.second.bodies
     (continued,) = fleet.fast.bodies
     assert (begun["max_tokens"], continued["max_tokens"]) == (4, 2)
-    assert continued["messages"][-1]["content"] == "One two three four "
+    # Chat templates trim their turns: the blank is the other arm's to write.
+    assert continued["messages"][-1]["content"] == "One two three four"
     assert begun["seed"] != continued["seed"]
+
+
+async def test_a_continuation_that_is_refused_is_no_fault_of_the_client(
+    backend: OpenAIBackend, fleet: Fleet
+) -> None:
+    for server in fleet:
+        server.fault = "continuation"
+    generation = await start(backend, Mode.HYBRID)
+
+    with pytest.raises(BackendFailed) as caught:
+        await read(generation)
+    assert "scripted 400" in caught.value.detail
 
 
 async def test_a_text_completion_is_continued_by_its_prompt(
@@ -269,6 +287,45 @@ async def test_nothing_is_tried_again_once_an_answer_has_begun(
     assert sum(map(num_asked, fleet)) == 1
     assert generation.execution.usage.completion_tokens == 2
     assert deviating(generation, mode) == ()
+
+
+async def test_a_server_that_thinks_has_begun_and_is_not_given_up(fleet: Fleet) -> None:
+    backend = build(fleet, pace={**PACE, "idle_seconds": 5.0})
+    fleet.first.fault = fleet.second.fault = "think"
+
+    assert await said(await start(backend)) == REPLY
+    assert num_asked(fleet.first) + num_asked(fleet.second) == 1
+    await backend.aclose()
+
+
+async def test_one_request_that_breaks_every_server_is_held_against_the_first_alone(
+    backend: OpenAIBackend, fleet: Fleet
+) -> None:
+    fleet.first.fault = fleet.second.fault = "500"
+
+    with pytest.raises(Unavailable):
+        await read(await start(backend))
+    failures = [replica.breaker._failures for replica in backend._arms[STANDARD].replicas]
+    assert sorted(failures) == [0, 1]
+
+
+async def test_servers_that_take_no_work_are_no_full_queue(
+    backend: OpenAIBackend, fleet: Fleet
+) -> None:
+    fleet.first.fault = fleet.second.fault = "503"
+
+    with pytest.raises(ArmUnavailable) as caught:
+        await read(await start(backend))
+    assert (caught.value.status, caught.value.code) == (503, "arm_unavailable")
+
+
+async def test_each_attempt_has_an_id_of_its_own(backend: OpenAIBackend, fleet: Fleet) -> None:
+    fleet.fast.fault = "500"
+    for _ in range(2):
+        await read(await start(backend, Mode.HYBRID))
+
+    ids = [headers["x-request-id"] for server in fleet for headers in server.headers]
+    assert len(ids) == len(set(ids)) == 6
 
 
 async def test_a_refused_request_is_the_clients_matter_and_is_not_tried_again(
@@ -427,6 +484,50 @@ async def test_a_server_found_out_while_it_answers_fails_the_answers_attestation
 
     assert deviating(generation, Mode.STANDARD)
     assert not backend.status.ready
+
+
+@pytest.mark.parametrize("caught_by", ["counters", "answer"])
+async def test_a_page_that_is_missing_clears_no_server_that_was_seen_to_speculate(
+    backend: OpenAIBackend, fleet: Fleet, caught_by: str
+) -> None:
+    replica = backend._arms[STANDARD].replicas[0]
+    if caught_by == "answer":
+        replica.catch()
+    else:
+        fleet.first.speculates, fleet.first.drafted = True, 3
+        await backend._watch.look()
+
+    fleet.first.kind = "unknown"
+    await backend._watch.look()
+    assert replica.state == "attestation_failed"
+    fleet.first.healthy = False
+    await backend._watch.look()
+    assert replica.state == "attestation_failed"
+
+    fleet.first.kind, fleet.first.healthy, fleet.first.speculates = "vllm", True, False
+    await backend._watch.look()
+    assert replica.usable
+
+
+async def test_a_look_from_before_an_answer_with_drafts_does_not_clear_its_server(
+    backend: OpenAIBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = backend._arms[STANDARD].replicas[0]
+
+    async def looked_at(*_: Any) -> Finding:
+        replica.catch()
+        return Finding(up=True, kind="vllm", drafted=0.0, has_metrics=True)
+
+    monkeypatch.setattr("gateway.backends.openai.replica.inspect", looked_at)
+    await replica.look(backend._client)
+
+    assert replica.broke_its_promise
+
+
+def test_only_metrics_that_were_seen_attest_for_a_server_without_counters() -> None:
+    assert not Finding(up=True, kind="vllm").attests
+    assert Finding(up=True, kind="vllm", has_metrics=True).attests
+    assert not Finding(up=True, kind="llama.cpp", has_metrics=True).attests
 
 
 async def test_a_server_that_shows_nothing_is_attested_by_its_configuration_alone(

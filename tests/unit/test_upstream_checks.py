@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry
 
 from gateway.backends.openai.checking import Report, check_server
 from gateway.backends.openai.checks import CHECKS
 from gateway.backends.openai.inspection import Finding, Place, inspect
 from gateway.backends.openai.probing import PROBES, probe
+from gateway.backends.openai.replica import STANDARD, Arm, Replica
+from gateway.backends.openai.settings import Pace
+from gateway.backends.openai.watch import Watch
 from gateway.cli.upstream import upstream
 from gateway.errors import Unavailable
+from gateway.log import build_log
 from tests.upstreams import MODEL, ScriptedUpstream
 
 
@@ -103,7 +108,13 @@ class Toy:
         return [f"word{start + place}" for place in range(60)]
 
     def _logprob(self, token: str) -> dict[str, Any]:
-        return {"token": token, "logprob": 0.0 if "certain" in self.faults else -0.5}
+        said = 0.0 if "certain" in self.faults else -0.5
+        entry: dict[str, Any] = {"token": token, "logprob": said}
+        if {"tie", "sure"} & set(self.faults):
+            next_best = said - (0.02 if "tie" in self.faults else 2.0)
+            likely = [{"token": token, "logprob": said}, {"token": "x", "logprob": next_best}]
+            entry["top_logprobs"] = likely
+        return entry
 
 
 @pytest.fixture(autouse=True)
@@ -177,14 +188,157 @@ async def test_twins_that_say_something_else_are_told_apart(toys: dict[str, Toy]
     assert failing(await report(toys, twin=Other())) == {"against"}
 
 
+@pytest.mark.parametrize(("fault", "verdict"), [("tie", "near_tie"), ("sure", "failed")])
+async def test_a_difference_where_the_server_was_undecided_is_a_near_tie(
+    toys: dict[str, Toy], fault: str, verdict: str
+) -> None:
+    class Other(Toy):
+        def _words(self, asked: Mapping[str, Any], crowded: bool) -> list[str]:
+            words = super()._words(asked, crowded)
+            return [*words[:3], "other", *words[4:]]
+
+    found = await report(toys, "neighbours", fault, twin=Other())
+
+    verdicts = {result.check: result.verdict for result in found.results}
+    assert verdicts["greedy_among_neighbours"] == verdicts["against"] == verdict
+
+
+@pytest.mark.parametrize("choices", [[3], {"a": 1}, [{"message": 3}], [{"logprobs": 3}]])
+async def test_an_answer_that_cannot_be_read_fails_its_checks_and_not_the_command(
+    toys: dict[str, Toy], choices: Any
+) -> None:
+    class Garbled(Toy):
+        async def answer(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                return httpx.Response(200, json={"choices": choices})
+            return await super().answer(request)
+
+    toys["here"] = toys["twin"] = Garbled()
+    found = await check_server("http://here", MODEL, twin="http://twin")
+
+    assert {result.check for result in found.results} == {*CHECKS, "against"}
+    assert failing(found)
+
+
+async def test_a_twin_that_is_down_is_seen_before_anything_is_asked(toys: dict[str, Toy]) -> None:
+    class Counted(Toy):
+        asked = 0
+
+        async def answer(self, request: httpx.Request) -> httpx.Response:
+            self.asked += request.method == "POST"
+            return await super().answer(request)
+
+    toys["here"] = here = Counted()
+    with pytest.raises(Unavailable, match="twin"):
+        await check_server("http://here", MODEL, twin="http://twin")
+    assert here.asked == 0
+
+
 async def test_what_a_server_honours_is_seen_from_its_answers() -> None:
     deaf = ("certain", "min_p", "json_schema", "logit_bias")
     for faults, expected in (((), set(PROBES)), (deaf, {"seed", "continuation"})):
         toy = Toy(*faults)
         async with httpx.AsyncClient(transport=httpx.MockTransport(toy.answer)) as client:
-            found = await probe(client, Place.of("http://here"), MODEL, None)
+            found, complete = await probe(client, Place.of("http://here"), MODEL, None)
+        assert complete
         assert {name for name, yes in found.items() if yes} == expected
         assert set(found) == set(PROBES)
+
+
+class Drip(httpx.AsyncByteStream):
+    """A page that never ends, though something of it comes again and again."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0)
+            yield b"x"
+
+
+@pytest.mark.parametrize("page", ["/health", "/metrics"])
+async def test_a_page_that_drips_does_not_hold_up_a_look(page: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Drip() if request.url.path == page else None)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        found = await inspect(client, Place.of("http://here"), MODEL, {}, 0.02)
+
+    assert not found.up
+    assert "TimeoutError" in found.detail
+
+
+class Flaky(Toy):
+    """Answers nothing but what ``trouble`` says, from the fourth question on."""
+
+    def __init__(self, trouble: httpx.Response | Exception) -> None:
+        super().__init__()
+        self.trouble: httpx.Response | Exception | None = trouble
+        self.asked = 0
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked += request.method == "POST"
+        if self.trouble is None or self.asked < 4:
+            return await super().answer(request)
+        if isinstance(self.trouble, Exception):
+            raise self.trouble
+        return self.trouble
+
+
+def _watch(toy: Toy, client: httpx.AsyncClient) -> tuple[Watch, Arm]:
+    arm = Arm(STANDARD, [Replica("http://here", MODEL, None, STANDARD, Pace())])
+    return Watch("w", MODEL, {STANDARD: arm}, client, seconds=60.0, probes=True), arm
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        httpx.Response(429),
+        httpx.Response(500),
+        httpx.Response(200, json={"choices": [3]}),
+        httpx.Response(200, json={"choices": {"a": 1}}),
+        httpx.ReadTimeout("slow"),
+    ],
+)
+async def test_an_arm_is_probed_again_where_a_question_was_not_answered(
+    trouble: httpx.Response | Exception,
+) -> None:
+    toy = Flaky(trouble)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(toy.answer)) as client:
+        watch, arm = _watch(toy, client)
+        await watch.start(build_log("critical"), CollectorRegistry())
+        assert set(arm.probed) < set(PROBES)
+        asked, toy.trouble = toy.asked, None
+
+        for _ in range(4):  # not at each look: a server that stays broken is not asked at each
+            await watch.look()
+            await asyncio.gather(*watch._probing())
+        assert set(arm.probed) == set(PROBES)
+        assert toy.asked < asked + 30
+        asked = toy.asked
+        await watch.look()
+        await asyncio.gather(*watch._probing())
+        assert toy.asked == asked
+        await watch.aclose()
+
+
+async def test_looks_go_on_while_an_arm_is_probed() -> None:
+    class Silent(Toy):
+        async def answer(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                return httpx.Response(200, stream=Drip())
+            return await super().answer(request)
+
+    toy = Silent()
+    async with httpx.AsyncClient(transport=httpx.MockTransport(toy.answer)) as client:
+        watch, arm = _watch(toy, client)
+        await watch.look()
+        assert arm.usable
+        (task,) = watch._probing()
+        await watch.look()
+        assert watch._probing() == [task]
+        found = await probe(client, Place.of("http://here"), MODEL, None, seconds=0.02)
+        assert found == ({}, False)
+        await watch.aclose()
+        assert task.cancelled()
 
 
 async def test_a_server_that_does_not_answer_cannot_be_checked() -> None:
@@ -312,7 +466,7 @@ def test_an_arm_is_probed_when_it_comes_up_and_requests_follow_what_was_seen() -
 
         async def look() -> dict[str, bool]:
             async with httpx.AsyncClient() as client:
-                return dict(await probe(client, Place.of(server.url), MODEL, None))
+                return dict((await probe(client, Place.of(server.url), MODEL, None)).seen)
 
         # It says the same whatever it is asked, and that shows what it does not heed.
         assert asyncio.run(look()) == {

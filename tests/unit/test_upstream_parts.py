@@ -19,8 +19,9 @@ from gateway.backends.openai.inspection import Finding, Place
 from gateway.backends.openai.plan import hybrid_fallback, plan
 from gateway.backends.openai.replica import SPECULATIVE, STANDARD, Arm, Replica
 from gateway.backends.openai.settings import Arms, ArmSettings, Pace
-from gateway.backends.openai.wire import body_of, headers_of
+from gateway.backends.openai.wire import attempt_ids, body_of, headers_of
 from gateway.errors import (
+    ArmUnavailable,
     BackendFailed,
     ContextLengthExceeded,
     InvalidRequest,
@@ -202,8 +203,9 @@ def test_an_answer_that_stops_without_an_end_is_an_error() -> None:
             Drafted(3, 9, 4),
         ),
         ({"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 2}}, Drafted(0, 8, 2)),
-        ({"timings": {"predicted_n": 5}}, Drafted(0, 0, 0)),
-        ({"metrics": {"speculative_decoding": {"num_draft_tokens": "x"}}}, Drafted(0, 0, 0)),
+        ({"timings": {"predicted_n": 5, "draft_n": 0}}, Drafted(0, 0, 0)),
+        ({"timings": {"predicted_n": 5}}, None),
+        ({"metrics": {"speculative_decoding": {"num_draft_tokens": "x"}}}, None),
         ({"metrics": None}, None),
     ],
 )
@@ -237,6 +239,48 @@ def test_calls_come_as_calls_and_where_one_must_come_as_its_text() -> None:
     (end,) = must.endings()
     assert text + end.text == '{"name": "find", "arguments": {"a": 1}}'
     assert end.finish_reason is FinishReason.TOOL_CALLS
+
+
+def call(index: int, name: str | None, arguments: str = "{}") -> dict[str, Any]:
+    return {"index": index, "function": {"name": name, "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    ("given", "called"),
+    [
+        (call(1, "find"), ()),
+        (call(-1, "find"), ()),
+        (call(0, None), ()),
+        (call(0, "other"), ("find",)),
+    ],
+)
+def test_calls_that_are_none_are_an_error_of_the_backend(
+    given: dict[str, Any], called: tuple[str, ...]
+) -> None:
+    answer = Answer(ChatRequest("twin", may_call=True, called=called), "there")
+
+    with pytest.raises(BackendFailed):
+        answer.read(event(choice("", tool_calls=[given])))
+
+
+@pytest.mark.parametrize(("called", "reason"), [(("find",), "stop"), ((), "tool_calls")])
+def test_an_answer_that_ends_with_a_call_has_one(called: tuple[str, ...], reason: str) -> None:
+    answer = Answer(ChatRequest("twin", may_call=True, called=called), "there")
+    answer.read(event(choice("I would rather talk.", 0, reason)))
+
+    with pytest.raises(BackendFailed):
+        answer.endings()
+
+
+def test_a_name_that_is_said_again_begins_no_other_call() -> None:
+    answer = Answer(ChatRequest("twin", may_call=True), "there")
+    chunks = [
+        chunk
+        for _ in range(2)
+        for chunk in answer.read(event(choice("", tool_calls=[call(0, "find", "1")])))
+    ]
+
+    assert [piece.name for chunk in chunks for piece in chunk.calls] == ["find", None, None]
 
 
 def test_logprobs_of_both_endpoints_are_read() -> None:
@@ -284,6 +328,10 @@ def test_unknown_fields_keep_their_bytes_and_the_rest_is_as_decided() -> None:
         "custom_logit_processor",
         "input_ids",
         "prompt",
+        "rid",
+        "request_id",
+        "priority",
+        "data_parallel_rank",
     ],
 )
 def test_a_client_cannot_tell_a_server_how_to_decode_or_what_nobody_has_judged(field: str) -> None:
@@ -344,6 +392,13 @@ def test_no_credential_of_the_client_goes_on() -> None:
     assert "x-other" not in headers
 
 
+def test_ids_of_attempts_follow_the_decision_and_not_the_client() -> None:
+    ids = attempt_ids(msgspec.structs.replace(job(), decision_id="dec_1"))
+
+    assert [next(ids), next(ids)] == ["dec_1-1", "dec_1-2"]
+    assert next(attempt_ids(job())) != next(attempt_ids(job()))
+
+
 # ---- errors ---------------------------------------------------------------------------------------
 
 
@@ -362,7 +417,10 @@ def test_no_credential_of_the_client_goes_on() -> None:
         (404, b"no such model", BackendFailed, True, True),
         (429, b"", QueueFull, True, False),
         (500, b"\xff", BackendFailed, True, True),
-        (503, b"[]", QueueFull, True, True),
+        (503, b"[]", ArmUnavailable, True, True),
+        (307, b"", BackendFailed, True, True),
+        (405, b"", BackendFailed, True, True),
+        (422, b'{"detail": "bad"}', InvalidRequest, False, False),
     ],
 )
 def test_what_a_server_answers_becomes_an_error_of_ours(
@@ -373,7 +431,8 @@ def test_what_a_server_answers_becomes_an_error_of_ours(
     assert type(failed.error) is kind
     assert (failed.again, failed.blame) == (again, blame)
     assert "inside" not in failed.error.message
-    assert failed.error.retry_after == (7 if kind is QueueFull else None)
+    assert failed.error.retry_after == (7 if kind in (QueueFull, ArmUnavailable) else None)
+    assert failed.by_request is (status == 500)
 
 
 # ---- plans ----------------------------------------------------------------------------------------
@@ -449,6 +508,15 @@ def test_a_hybrid_answer_is_continued_only_where_that_changes_nothing(
 
     assert chosen.mode is expected
     assert chosen.fallback == (None if expected is Mode.HYBRID else "no_continuation")
+
+
+@pytest.mark.parametrize("deaf", [STANDARD, SPECULATIVE])
+def test_a_hybrid_chat_needs_both_arms_to_continue_it(deaf: str) -> None:
+    arms = twins()
+    arms[deaf].probed = {"continuation": False}
+
+    assert plan(job(Mode.HYBRID), arms).fallback == "no_continuation"
+    assert plan(job(Mode.HYBRID, ChatRequest("twin", prompt="Once ")), arms).fallback is None
 
 
 def test_a_banned_mode_is_no_fallback() -> None:

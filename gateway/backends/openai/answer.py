@@ -40,8 +40,11 @@ class Answer:
         self._pieces = [0] * request.n
         self._sizes = [0] * request.n
         self._written: set[int] = set()
+        self._num_calls = [0] * request.n
         self._prompt_tokens = self._cached_tokens = 0
         self._completion_tokens: int | None = None
+        self.num_said = 0
+        """Events with a choice, those included of which nothing is passed on, such as reasoning."""
         self.drafted: Drafted | None = None
         """None where the server says nothing of it."""
         self.fingerprint = ""
@@ -73,6 +76,7 @@ class Answer:
         try:
             self._note(event)
             choices = event.get("choices") or ()
+            self.num_said += bool(choices)
             return [chunk for choice in choices if (chunk := self._chunk(choice)) is not None]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             detail = (
@@ -85,6 +89,10 @@ class Answer:
         if not self.is_whole:
             missing = self._request.n - len(self._ends)
             raise BackendFailed(detail=f"{self._where} ended without an end of {missing} choices")
+        calls = FinishReason.TOOL_CALLS
+        if any(end is calls and not self._num_calls[index] for index, end in self._ends.items()):
+            # Such as one that takes no notice of tool_choice and says something instead.
+            raise BackendFailed(detail=f"{self._where} ended a choice with a call, and wrote none")
         return [
             Chunk(index, self._closing(index), finish_reason=self._ends[index], usage=usage)
             for index, usage in enumerate(self._usages())
@@ -123,7 +131,7 @@ class Answer:
         if self._request.called:
             text, calls = "".join(self._as_text(index, piece) for piece in calls), ()
         logprobs = _logprobs(choice.get("logprobs"))
-        if text or calls or delta.get("reasoning_content"):
+        if text or calls or delta.get("reasoning_content") or delta.get("reasoning"):
             self._pieces[index] += 1
             said = sum(len(piece.name or "") + len(piece.arguments) for piece in calls)
             self._sizes[index] += len(text) + said
@@ -147,13 +155,28 @@ class Answer:
         pieces = []
         for delta in deltas:
             call, function = int(delta.get("index") or 0), delta.get("function") or {}
+            name = str(function.get("name") or "")
+            is_new = self._is_new(index, call, name)
             if call > 0 and (self._request.called or not self._request.several_calls):
                 continue
-            if function.get("name"):
-                pieces.append(CallPiece(call, str(function["name"])))
+            if is_new:
+                pieces.append(CallPiece(call, name))
             if function.get("arguments"):
                 pieces.append(CallPiece(call, None, str(function["arguments"])))
         return tuple(pieces)
+
+    def _is_new(self, index: int, call: int, name: str) -> bool:
+        """Whether a call begins. Raises ValueError where it may not, or not here, or has no name."""
+        if not 0 <= call <= self._num_calls[index]:
+            raise ValueError(f"the call {call} comes before the one ahead of it")
+        if call < self._num_calls[index]:
+            return False
+        if not name:
+            raise ValueError(f"the call {call} has no name")
+        if call == 0 and self._request.called and name not in self._request.called:
+            raise ValueError(f"the call is of {name!r}, which was not to be called")
+        self._num_calls[index] += 1
+        return True
 
     def _as_text(self, index: int, piece: CallPiece) -> str:
         """The one call of an answer that must be one, as our own engine writes it."""
@@ -172,15 +195,18 @@ def _drafted(event: Mapping[str, Any]) -> Drafted | None:
     if isinstance(counts, dict):
         return _counts(counts, "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
     timings = event.get("timings")
-    if isinstance(timings, dict) and "predicted_n" in timings:
+    if isinstance(timings, dict):
         return _counts(timings, "", "draft_n", "draft_n_accepted")
     return None
 
 
-def _counts(found: Mapping[str, Any], drafts: str, proposed: str, accepted: str) -> Drafted:
+def _counts(found: Mapping[str, Any], drafts: str, proposed: str, accepted: str) -> Drafted | None:
+    """None where the draft tokens are not counted: that is no count of none."""
     values = [found.get(name) for name in (drafts, proposed, accepted)]
-    numbers = [value if isinstance(value, int) and value >= 0 else 0 for value in values]
-    return Drafted(*numbers)
+    numbers = [value if isinstance(value, int) and value >= 0 else None for value in values]
+    if numbers[1] is None:
+        return None
+    return Drafted(*(number or 0 for number in numbers))
 
 
 def _logprobs(found: Any) -> tuple[TokenLogprob, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import httpx
@@ -17,7 +17,7 @@ from gateway.backends.openai.plan import plan
 from gateway.backends.openai.replica import SPECULATIVE, STANDARD, Arm, Replica
 from gateway.backends.openai.settings import Arms, ArmSettings, Balance, Pace, api_key
 from gateway.backends.openai.watch import Watch
-from gateway.backends.openai.wire import body_of, headers_of, path_of
+from gateway.backends.openai.wire import attempt_ids, body_of, headers_of, path_of
 from gateway.errors import (
     ConfigError,
     ContextLengthExceeded,
@@ -136,13 +136,14 @@ class OpenAIBackend:
         if len(self._open) >= self._max_running:
             raise QueueFull(f"{len(self._open)} requests are running; try again soon.")
         planned = plan(job, self._arms)
+        begin = partial(self._begin, job, attempt_ids(job))
         generation: UpstreamGeneration | None = None
 
         def ended() -> None:
             if generation is not None:
                 self._open.discard(generation)
 
-        generation = UpstreamGeneration(self._name, job, planned, partial(self._begin, job), ended)
+        generation = UpstreamGeneration(self._name, job, planned, begin, ended)
         self._open.add(generation)
         return generation
 
@@ -154,7 +155,9 @@ class OpenAIBackend:
             await generation.aclose()
         await self._client.aclose()
 
-    def _begin(self, job: Job, arm_name: str, sampling: Sampling, prefix: str) -> Call:
+    def _begin(
+        self, job: Job, ids: Iterator[str], arm_name: str, sampling: Sampling, prefix: str
+    ) -> Call:
         arm = self._arms[arm_name]
         return Call(
             self._client,
@@ -164,6 +167,7 @@ class OpenAIBackend:
             body_of(job, self._upstream_model, arm.honours, sampling=sampling, prefix=prefix),
             headers_of(job, arm.key),
             self._pace,
+            ids=ids,
             prompt=lambda: _beginning(job.request),
             told=self._watch.note,
         )

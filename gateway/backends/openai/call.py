@@ -6,7 +6,7 @@ A replica is given up only before anything of the answer is there, and only for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import httpx
 
 from gateway.backends.openai.answer import Answer
 from gateway.backends.openai.events import EventReader, TooLong
-from gateway.backends.openai.failures import Failed, broken, of_answer
+from gateway.backends.openai.failures import Failed, broken, midway, of_answer
 from gateway.backends.openai.replica import STANDARD, Arm, Replica
 from gateway.backends.openai.settings import Pace
 from gateway.errors import ArmUnavailable, BackendFailed, GatewayError
@@ -38,13 +38,15 @@ class Call:
         headers: dict[str, str],
         pace: Pace,
         *,
+        ids: Iterator[str],
         prompt: Callable[[], bytes],
         told: Callable[[Replica, str], None],
     ) -> None:
-        """``prompt``: what the affinity to a replica goes by. ``told`` hears of what fails."""
+        """``ids``: one for each attempt. ``prompt``: what the affinity to a replica goes by. ``told``
+        hears of what fails."""
         self._client, self._arm, self._pace = client, arm, pace
         self._request, self._path, self._body, self._headers = request, path, body, headers
-        self._prompt, self._told = prompt, told
+        self._ids, self._prompt, self._told = ids, prompt, told
         self.answer = Answer(request, arm.name)
         self.replica: Replica | None = None
         """The one that answers; None before the first has taken the request."""
@@ -53,18 +55,19 @@ class Call:
         """The chunks. Raises ArmUnavailable, or what the servers answered."""
         tried: list[Replica] = []
         last: GatewayError | None = None
+        is_first = True
         while (replica := self._arm.choose(tried, self._prompt)) is not None:
             tried.append(replica)
             await replica.look_once(self._client)
             if not replica.usable:
                 continue
             try:
-                async with aclosing(self._attempt(replica)) as chunks:
+                async with aclosing(self._attempt(replica, is_first=is_first)) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 return
             except Failed as failure:
-                last = failure.error
+                last, is_first = failure.error, False
                 self._told(replica, last.detail if isinstance(last, BackendFailed) else str(last))
                 if not failure.again:
                     raise last from None
@@ -79,8 +82,11 @@ class Call:
             retry_after=5,
         )
 
-    async def _attempt(self, replica: Replica) -> AsyncGenerator[Chunk]:
-        """Raises Failed before the first chunk, BackendFailed after it."""
+    async def _attempt(self, replica: Replica, *, is_first: bool) -> AsyncGenerator[Chunk]:
+        """Raises Failed before the first chunk, BackendFailed after it.
+
+        ``is_first``: one request that breaks every server must not close them all to the others.
+        """
         self.answer, self.replica = Answer(self._request, replica.url), None
         begun = False
         with replica.busy():
@@ -95,31 +101,26 @@ class Call:
                     raise broken(f"{replica.url} ended before the answer did")
                 replica.breaker.succeed()
                 self._hold_to_its_word(replica)
-            except Failed as failure:
-                if failure.blame:
+            except (Failed, BackendFailed) as error:
+                failure = _failure(error, by_request=not begun)
+                if failure.blame and (is_first or not failure.by_request):
                     replica.breaker.fail()
                 elif not failure.again:
                     replica.breaker.succeed()
-                if begun:
-                    raise _midway(failure.error) from None
-                raise
-            except BackendFailed as error:
-                replica.breaker.fail()
-                if begun:
-                    raise
-                raise Failed(error, again=True, blame=True) from None
+                raise (midway(failure.error) if begun else failure) from None
 
     def _hold_to_its_word(self, replica: Replica) -> None:
         drafted = self.answer.drafted
         if self._arm.name == STANDARD and drafted is not None and drafted.num_draft_tokens:
-            replica.drafted_for_us = True
+            replica.catch()
             self._told(replica, f"it proposed {drafted.num_draft_tokens} draft tokens")
 
     async def _answered(self, replica: Replica) -> AsyncGenerator[Chunk]:
         """What one server answers, with the transport's errors as Failed."""
         url = f"{replica.place.api}{self._path}"
+        headers = {**self._headers, "x-request-id": next(self._ids)}
         request = self._client.build_request(
-            "POST", url, content=self._body, headers=self._headers, timeout=None
+            "POST", url, content=self._body, headers=headers, timeout=None
         )
         try:
             response = await _within(
@@ -156,6 +157,7 @@ class Call:
         until = loop.time() + self._pace.first_seconds
         # Comments keep a connection alive; they are no part of an answer that has not begun.
         while (piece := await _within(anext(pieces, None), until - loop.time())) is not None:
+            num_said = self.answer.num_said
             for data in reader.feed(piece):
                 if data == _DONE:
                     return
@@ -164,15 +166,18 @@ class Call:
                     yield chunk
             if begun:
                 until = loop.time() + self._pace.idle_seconds
+            elif self.answer.num_said > num_said:
+                # It thinks, which is left out, or writes what is not yet a piece.
+                until = max(until, loop.time() + self._pace.idle_seconds)
+
+
+def _failure(error: Failed | BackendFailed, *, by_request: bool) -> Failed:
+    if isinstance(error, Failed):
+        return error
+    return Failed(error, again=True, blame=True, by_request=by_request)
 
 
 async def _within(work: Awaitable[_T], seconds: float) -> _T:
     """Raises TimeoutError."""
     async with asyncio.timeout(seconds):
         return await work
-
-
-def _midway(error: GatewayError) -> BackendFailed:
-    """The same, of an answer that is half sent."""
-    detail = error.detail if isinstance(error, BackendFailed) else error.message
-    return BackendFailed(detail=detail)

@@ -47,14 +47,15 @@ async def check_server(
     urls = [url] if twin is None else [url, twin]
     async with client_for(urls, Pace(), 32) as client:
         place = Place.of(url)
-        await _look(client, url, model, key)
+        # Both at once: what the checks have found must not be lost to a twin that is down.
+        for each in urls:
+            await _look(client, each, model, key)
         server, results = _server(client, place, model, key), []
         total = len(CHECKS) + (twin is not None)
         for name in CHECKS:
             results.append(await _run(name, server))
             progress(len(results), total)
         if twin is not None:
-            await _look(client, twin, model, key)
             results.append(await against(server, _server(client, Place.of(twin), model, key)))
             progress(total, total)
         finding = await _look(client, url, model, key)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import (
+    ArmUnavailable,
     BackendFailed,
     ContextLengthExceeded,
     GatewayError,
@@ -19,18 +20,24 @@ from gateway.errors import (
 _LENGTH_CODES = ("context_length_exceeded", "exceed_context_size_error")
 _LENGTH_WORDS = ("maximum context length", "context length", "context size", "max_model_len")
 _SHOWN = 500
+_CLIENTS = (400, 413, 422)
+"""What the client can mend."""
 
 
 class Failed(Exception):
     """One attempt at one replica failed before anything of the answer was there."""
 
-    def __init__(self, error: GatewayError, *, again: bool, blame: bool) -> None:
+    def __init__(
+        self, error: GatewayError, *, again: bool, blame: bool, by_request: bool = False
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.again = again
         """Whether another replica of the same arm may serve it."""
         self.blame = blame
         """Whether it speaks against this replica."""
+        self.by_request = by_request
+        """Whether it may be the request that breaks servers, each one that it is sent to."""
 
 
 def broken(detail: str) -> Failed:
@@ -42,13 +49,18 @@ def of_answer(status: int, body: bytes, headers: Mapping[str, str], where: str) 
     """What an answer other than 200 means."""
     message, code, param = _words(body)
     detail = f"{where} answered {status}: {message[:_SHOWN]}"
-    if status in (429, 503):
-        wait = _retry_after(headers)
+    wait = _retry_after(headers)
+    if status == 429:
         full = QueueFull("The model's servers are busy; try again soon.", retry_after=wait)
-        return Failed(full, again=True, blame=status == 503)
-    if status >= 500 or status in (401, 403, 404, 408):
-        # A wrong key or name is the operator's fault, not the client's, and its words are not theirs.
-        return Failed(BackendFailed(detail=detail), again=True, blame=True)
+        return Failed(full, again=True, blame=False)
+    if status == 503:
+        away = ArmUnavailable("The model's servers take no work; try again soon.", retry_after=wait)
+        return Failed(away, again=True, blame=True)
+    if status not in _CLIENTS:
+        # A wrong key, name or place is the operator's fault, not the client's, and its words are not
+        # theirs.
+        failed = BackendFailed(detail=detail)
+        return Failed(failed, again=True, blame=True, by_request=status == 500)
     kind = ContextLengthExceeded if _is_length(message, code) else InvalidRequest
     error = kind(f"The model's server refused the request: {cut(message)}", param=param)
     return Failed(error, again=False, blame=False)
@@ -58,6 +70,12 @@ def of_event(error: Any, where: str) -> BackendFailed:
     """An error in the middle of a stream."""
     message = error.get("message") if isinstance(error, dict) else error
     return BackendFailed(detail=f"{where} broke off: {str(message)[:_SHOWN]}")
+
+
+def midway(error: GatewayError) -> BackendFailed:
+    """The same, of an answer that is half sent."""
+    detail = error.detail if isinstance(error, BackendFailed) else error.message
+    return BackendFailed(detail=detail)
 
 
 def _words(body: bytes) -> tuple[str, str | None, str | None]:

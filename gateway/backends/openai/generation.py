@@ -7,12 +7,14 @@ connection at once, whoever waits for what.
 from __future__ import annotations
 
 import asyncio
+import string
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import msgspec
 
 from gateway.backends.openai.call import Call
+from gateway.backends.openai.failures import midway
 from gateway.backends.openai.plan import Plan
 from gateway.backends.openai.replica import SPECULATIVE, STANDARD
 from gateway.errors import (
@@ -42,6 +44,7 @@ class UpstreamGeneration:
         self, name: str, job: Job, plan: Plan, begin: Begin, ended: Callable[[], None]
     ) -> None:
         self._name, self._job, self._plan, self._begin = name, job, plan, begin
+        self._is_chat = job.request.prompt is None
         self._calls: list[tuple[str, Call]] = []
         self._fallback = plan.fallback
         self._closed = False
@@ -64,13 +67,14 @@ class UpstreamGeneration:
         accepted = sum(each.num_accepted_tokens for each in drafted)
         usage = self._usage()
         known = mode is Mode.STANDARD or bool(drafted)
+        plain = not any(arm == SPECULATIVE or _broke(call) for arm, call in calls)
         return Execution(
             backend=self._name,
             model=job.request.model,
             mode=mode,
-            # No server says which one it has, nor could it be told to use another.
-            verifier=job.decision.verifier,
-            verifier_class="exact",
+            # No server says how it verifies; where nothing drafts, there is nothing to verify.
+            verifier=job.decision.verifier if plain else None,
+            verifier_class="exact" if plain else None,
             usage=usage,
             num_steps=max(usage.completion_tokens - accepted, 0) if known else 0,
             num_drafts=sum(each.num_drafts for each in drafted),
@@ -177,7 +181,7 @@ class UpstreamGeneration:
         async with aclosing(self._whole(STANDARD, sampling)) as chunks:
             async for chunk in chunks:
                 whole = held + chunk.text
-                text = whole.rstrip(_REPLACEMENT)
+                text = self._kept(whole)
                 held = whole[len(text) :]
                 yield msgspec.structs.replace(chunk, text=text)
         answer = self._calls[-1][1].answer
@@ -186,16 +190,25 @@ class UpstreamGeneration:
             if held:
                 yield Chunk(0, held)
             return
-        # Half a character is left out: the next arm writes it whole.
+        # What was held back is left out: the next arm writes it anew.
         rest = msgspec.structs.replace(
             job.sampling,
             max_tokens=None if longest is None else longest - first,
             # The same noise twice would tie the two parts together.
             seed=((job.sampling.seed or 0) + _SEED_STEP) % _SEEDS,
         )
-        async with aclosing(self._fast(rest, answer.text.rstrip(_REPLACEMENT))) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        try:
+            async with aclosing(self._fast(rest, self._kept(answer.text))) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except InvalidRequest as error:
+            # What was refused is our continuation, and no request of the client's.
+            raise midway(error) from error
+
+    def _kept(self, text: str) -> str:
+        """What of a first part can be continued: no half character, and of a chat, whose template
+        trims its turns, no blanks at the end."""
+        return text.rstrip(f"{_REPLACEMENT}{string.whitespace}" if self._is_chat else _REPLACEMENT)
 
     def _mode(self, calls: list[tuple[str, Call]]) -> Mode:
         """What ran: a server that speculates does so whatever arm it was said to be in."""

@@ -6,6 +6,7 @@ its start has drafted nothing for any request.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -47,8 +48,18 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def attests(self) -> bool:
-        """Whether it would show that it speculates."""
-        return self.speculates is not None or self.drafted is not None or self.kind == "vllm"
+        """Whether it would show that it speculates.
+
+        vLLM has counters of drafts only where it speculates: that there are none says something
+        only on a page of metrics that was seen.
+        """
+        shows_none = self.kind == "vllm" and self.has_metrics
+        return self.speculates is not None or self.drafted is not None or shows_none
+
+    @property
+    def clears(self) -> bool:
+        """Whether it is seen that it does not speculate, which is more than that it is not seen to."""
+        return self.up and self.attests and not self.has_drafted
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -68,7 +79,7 @@ class Place(msgspec.Struct, frozen=True):
 async def inspect(
     client: httpx.AsyncClient, place: Place, model: str, headers: Mapping[str, str], seconds: float
 ) -> Finding:
-    """One look; never raises but for cancellation."""
+    """One look; never raises but for cancellation. ``seconds``: for each of its few pages, to its end."""
     asker = _Asker(client, headers, seconds)
     try:
         if (trouble := await _trouble(asker, place)) is not None:
@@ -81,7 +92,7 @@ async def inspect(
         kind = _kind(metrics) or _OWNERS.get(owner, "unknown")
         drafted = _drafted(metrics)
         speculates = await _word(asker, place, kind)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, TimeoutError) as error:
         return Finding(up=False, detail=f"{type(error).__name__}: {error}".rstrip(": "))
     return Finding(
         up=True,
@@ -99,29 +110,38 @@ class _Asker:
     ) -> None:
         self._client, self._headers, self._seconds = client, headers, seconds
 
-    async def get(self, url: str) -> httpx.Response:
-        return await self._client.get(url, headers=dict(self._headers), timeout=self._seconds)
+    async def get(self, url: str) -> tuple[int, bytes]:
+        """Status and body; empty where it is too long. A client's own timeouts are for each read."""
+        body = bytearray()
+        async with (
+            asyncio.timeout(self._seconds),
+            self._client.stream("GET", url, headers=dict(self._headers), timeout=None) as answer,
+        ):
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > _MAX_BYTES:
+                    return answer.status_code, b""
+        return answer.status_code, bytes(body)
 
     async def text(self, url: str) -> str:
-        answer = await self.get(url)
-        fits = len(answer.content) <= _MAX_BYTES
-        return answer.text if answer.status_code == 200 and fits else ""
+        status, body = await self.get(url)
+        return body.decode(errors="replace") if status == 200 else ""
 
     async def json(self, url: str) -> Any:
         try:
             return msgspec.json.decode(await self.text(url) or "null")
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
 
 
 async def _trouble(asker: _Asker, place: Place) -> str | None:
     """Why the server takes no work; None where it does."""
-    answer = await asker.get(f"{place.root}/health")
-    if answer.status_code in (404, 405):  # it has no such page
-        answer = await asker.get(f"{place.api}/models")
-    if answer.status_code in (401, 403):
-        return f"it answers {answer.status_code}: is the API key right?"
-    return None if answer.status_code < 400 else f"it answers {answer.status_code}"
+    status, _ = await asker.get(f"{place.root}/health")
+    if status in (404, 405):  # it has no such page
+        status, _ = await asker.get(f"{place.api}/models")
+    if status in (401, 403):
+        return f"it answers {status}: is the API key right?"
+    return None if status < 400 else f"it answers {status}"
 
 
 def _listed(models: Any, name: str) -> tuple[str, int | None]:

@@ -27,7 +27,7 @@ def plan(job: Job, arms: Mapping[str, Arm]) -> Plan:
     """Raises UnsupportedParameter for what no arm honours that may answer."""
     wanted = needs(job.request, job.sampling)
     standard, fast = arms[STANDARD], arms.get(SPECULATIVE)
-    chosen = _wish(job, fast, wanted)
+    chosen = _wish(job, standard, fast, wanted)
     uses_standard = chosen.mode is not Mode.SPECULATIVE
     if uses_standard and (missing := sorted(wanted - standard.honours)):
         param = PARAMS.get(missing[0], missing[0])
@@ -39,7 +39,7 @@ def plan(job: Job, arms: Mapping[str, Arm]) -> Plan:
     return chosen
 
 
-def _wish(job: Job, fast: Arm | None, wanted: frozenset[str]) -> Plan:
+def _wish(job: Job, standard: Arm, fast: Arm | None, wanted: frozenset[str]) -> Plan:
     mode = job.decision.mode
     if mode is Mode.STANDARD:
         return Plan(mode)
@@ -49,7 +49,8 @@ def _wish(job: Job, fast: Arm | None, wanted: frozenset[str]) -> Plan:
         return Plan(Mode.STANDARD, "unsupported")
     if not fast.usable:
         return Plan(Mode.STANDARD, "arm_down")
-    if mode is Mode.HYBRID and not continues(job, fast):
+    # The standard arm goes on with the answer too, where the other one fails by then.
+    if mode is Mode.HYBRID and not (continues(job, fast) and continues(job, standard)):
         return Plan(hybrid_fallback(job.decision), "no_continuation")
     return Plan(mode)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
@@ -13,6 +14,7 @@ from gateway.backends.openai.inspection import Place
 from gateway.backends.openai.wire import authorization
 
 _SECONDS = 30.0
+_SECONDS_IN_ALL = 120.0
 _WORDS: Mapping[str, Any] = {
     "messages": [{"role": "user", "content": "Count: one, two, three, four,"}],
     "max_tokens": 8,
@@ -28,22 +30,41 @@ Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 """Sends fields and gives the answer, whole; None where it was refused."""
 
 
+class Probed(NamedTuple):
+    """What asking has shown."""
+
+    seen: Mapping[str, bool]
+    """Feature → whether its effect was seen. What could not be asked is not in it."""
+    complete: bool
+    """Whether every question was answered: what is missing for another reason may be asked again."""
+
+
 async def probe(
-    client: httpx.AsyncClient, place: Place, model: str, key: str | None
-) -> Mapping[str, bool]:
-    """Feature → whether its effect was seen. What could not be asked is not in it; never raises."""
+    client: httpx.AsyncClient,
+    place: Place,
+    model: str,
+    key: str | None,
+    *,
+    seconds: float = _SECONDS_IN_ALL,
+) -> Probed:
+    """Ask for every feature, for so long at most; never raises but for cancellation."""
     ask = asker(client, place, model, key)
     found: dict[str, bool] = {}
     try:
-        if await ask({}) is None:
-            return found
-        for name, judge in PROBES.items():
-            seen = await judge(ask)
-            if seen is not None:
-                found[name] = seen
-    except (httpx.HTTPError, BadAnswer):
-        return found
-    return found
+        async with asyncio.timeout(seconds):
+            if await ask({}) is None:
+                return Probed(found, complete=True)
+            for name, judge in PROBES.items():
+                seen = await judge(ask)
+                if seen is not None:
+                    found[name] = seen
+    except (httpx.HTTPError, TimeoutError, BadAnswer, *UNREADABLE):
+        return Probed(found, complete=False)
+    return Probed(found, complete=True)
+
+
+UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)
+"""What reading an answer raises that is shaped as none."""
 
 
 class BadAnswer(Exception):

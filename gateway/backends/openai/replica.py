@@ -30,8 +30,8 @@ class Replica:
         self.running = 0
         self.finding: Finding | None = None
         """None before the first look."""
-        self.drafted_for_us = False
-        """Whether an answer said that drafts were made for it, though none were to be."""
+        self._speculates = False
+        self._times_caught = 0
         self._model, self._headers, self._pace = model, authorization(key), pace
         self._arm = arm
         self._looking = asyncio.Lock()
@@ -46,7 +46,7 @@ class Replica:
         """Whether it speculates where no server may."""
         if self._arm != STANDARD:
             return False
-        return self.drafted_for_us or (self.finding is not None and self.finding.has_drafted)
+        return self._speculates or (self.finding is not None and self.finding.has_drafted)
 
     @property
     def usable(self) -> bool:
@@ -65,6 +65,11 @@ class Replica:
             return "down"
         return "up" if self.breaker.state == "closed" else "breaker_open"
 
+    def catch(self) -> None:
+        """It was seen to speculate. That stands until a later look sees that it does not."""
+        self._speculates = True
+        self._times_caught += 1
+
     async def look(self, client: httpx.AsyncClient) -> None:
         """Look at it anew."""
         async with self._looking:
@@ -78,15 +83,19 @@ class Replica:
                     await self._look(client)
 
     async def _look(self, client: httpx.AsyncClient) -> None:
+        times_caught = self._times_caught
         found = await inspect(
             client, self.place, self._model, self._headers, self._pace.connect_seconds
         )
         was_down = self.finding is not None and not self.finding.up
         if found.up and was_down:
             self.breaker.succeed()
-        # Only another process can have ceased to speculate, and it counts from nothing.
-        if found.attests and not found.has_drafted:
-            self.drafted_for_us = False
+        if found.has_drafted:
+            self.catch()
+        # Only another process can have ceased to speculate, and it counts from nothing. A page that
+        # is missing clears nobody, nor does one from before an answer that had drafts.
+        elif found.clears and times_caught == self._times_caught:
+            self._speculates = False
         self.finding = found
 
     @contextmanager

@@ -13,6 +13,8 @@ from gateway.backends.openai.probing import probe
 from gateway.backends.openai.replica import SPECULATIVE, Arm, Replica
 from gateway.log import Log
 
+_MOST_LOOKS = 64
+"""No more of them pass before an arm is probed again whose answers were missing."""
 STATES = ("up", "down", "breaker_open", "attestation_failed", "unknown")
 
 
@@ -30,32 +32,34 @@ class Watch:
         probes: bool,
     ) -> None:
         self._name, self._model, self._arms, self._client = name, model, arms, client
-        self._seconds, self._probes = seconds, probes
+        self._seconds, self._may_probe = seconds, probes
         self._states: dict[Replica, str] = {}
-        self._probed: set[str] = set()
+        self._probes_of = {name: _Probes() for name in arms}
         self._log: Log | None = None
         self._gauge: Gauge | None = None
         self._alarms: Counter | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, log: Log, registry: CollectorRegistry) -> None:
-        """Look once at all, then go on looking."""
+        """Look once at all, then go on looking. Probes are waited for as long as between two looks."""
         self._log = log
         self._gauge, self._alarms = metrics(registry)
         for arm in self._arms.values():
             # An alert on a rise needs the zero before it.
             self._alarms.labels(self._name, arm.name)
         await self.look()
+        if tasks := self._probing():
+            await asyncio.wait(tasks, timeout=self._seconds)
         self._task = asyncio.create_task(self._go_on(), name=f"watch of {self._name}")
 
     async def look(self) -> None:
-        """Look at every replica, and probe each arm that has come up since it was probed."""
+        """Look at every replica, and begin to probe each arm that has come up since it was probed."""
         every = [replica for arm in self._arms.values() for replica in arm.replicas]
         await asyncio.gather(*(replica.look(self._client) for replica in every))
         for arm in self._arms.values():
             for replica in arm.replicas:
                 self.note(replica)
-            await self._probe(arm)
+            self._probe(arm)
         self._show()
 
     def note(self, replica: Replica, detail: str = "") -> None:
@@ -85,9 +89,11 @@ class Watch:
 
     async def aclose(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = self._probing() + ([] if self._task is None else [self._task])
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _warnings(self) -> list[str]:
         found = []
@@ -102,15 +108,28 @@ class Watch:
                     found.append(f"{where} does not speculate")
         return found
 
-    async def _probe(self, arm: Arm) -> None:
+    def _probing(self) -> list[asyncio.Task[None]]:
+        return [each.task for each in self._probes_of.values() if each.task is not None]
+
+    def _probe(self, arm: Arm) -> None:
+        """Begin to probe the arm where that is due: a server that is slow holds up no look."""
         up = next((replica for replica in arm.replicas if replica.usable and replica.is_up), None)
+        probes = self._probes_of[arm.name]
         if up is None:
-            self._probed.discard(arm.name)
-        elif self._probes and arm.name not in self._probed:
-            self._probed.add(arm.name)
-            arm.probed = await probe(self._client, up.place, self._model, arm.key)
-            if self._log is not None and (lacks := sorted(set(PROBED) - arm.honours)):
-                self._log.info("upstream_lacks", backend=self._name, arm=arm.name, features=lacks)
+            probes.forget()
+        elif self._may_probe and probes.are_due():
+            probes.task = asyncio.create_task(self._ask(arm, up), name=f"probes of {arm.name}")
+
+    async def _ask(self, arm: Arm, replica: Replica) -> None:
+        probes = self._probes_of[arm.name]
+        try:
+            seen, complete = await probe(self._client, replica.place, self._model, arm.key)
+            arm.probed = seen if complete else {**arm.probed, **seen}
+            probes.note(complete)
+        finally:
+            probes.task = None
+        if self._log is not None and (lacks := sorted(set(PROBED) - arm.honours)):
+            self._log.info("upstream_lacks", backend=self._name, arm=arm.name, features=lacks)
 
     async def _go_on(self) -> None:
         while True:
@@ -128,6 +147,30 @@ class Watch:
             states = [replica.state for replica in arm.replicas]
             for state in STATES:
                 self._gauge.labels(self._name, arm.name, state).set(states.count(state))
+
+
+class _Probes:
+    """When one arm is probed: once, when it comes up; again, ever later, while answers are missing."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """The arm is down: what comes up may be something else."""
+        self._done, self._tries, self._wait = False, 0, 0
+
+    def are_due(self) -> bool:
+        """Asked at each look."""
+        if self._done or self.task is not None:
+            return False
+        self._wait -= 1
+        return self._wait < 0
+
+    def note(self, complete: bool) -> None:
+        """What one round has come to."""
+        self._done, self._tries = complete, self._tries + 1
+        self._wait = min(1 << self._tries, _MOST_LOOKS)
 
 
 def _plainly_slow(replica: Replica) -> bool:

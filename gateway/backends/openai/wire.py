@@ -6,7 +6,9 @@ read, so that no server can read it otherwise; and what would tell a server how 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ _NAMES_LEFT_OUT = frozenset(
     {
         "best_of",
         "custom_logit_processor",
+        "data_parallel_rank",
         "disable_spec_decode",
         "echo",
         "id_slot",
@@ -28,8 +31,11 @@ _NAMES_LEFT_OUT = frozenset(
         "lora_path",
         "messages",
         "model",
+        "priority",
         "prompt",
         "prompt_embeds",
+        "request_id",
+        "rid",
         "session_params",
         "stream",
         "stream_options",
@@ -182,12 +188,18 @@ def headers_of(job: Job, key: str | None) -> dict[str, str]:
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream",
-        "x-request-id": job.request_id,
     }
     for name in _PASSED_ON:
         if name in job.request.headers:
             headers[name] = job.request.headers[name]
     return {**headers, **authorization(key)}
+
+
+def attempt_ids(job: Job) -> Iterator[str]:
+    """An id for each time that a server is asked: some take ours for their own and refuse a second
+    that is alike, and the request's may be its client's choice."""
+    base = job.decision_id or secrets.token_hex(10)
+    return (f"{base}-{number}" for number in itertools.count(1))
 
 
 _PASSED_ON: Sequence[str] = ("traceparent", "tracestate", "x-request-timeout")
