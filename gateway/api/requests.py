@@ -5,7 +5,7 @@ It knows nothing of HTTP: headers and the raw body are the endpoint's to add.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -47,7 +47,9 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
     return of_conversation(wire, tuple(messages))
 
 
-def of_another(wire: SamplingFields, messages: tuple[Message, ...], **given: Any) -> Asked:
+def of_another(
+    endpoint: str, wire: SamplingFields, messages: tuple[Message, ...], **given: Any
+) -> Asked:
     """What the body of another API asks for: the fields it shares with chat completions, and ``given``.
 
     Raises InvalidRequest or UnsupportedParameter.
@@ -55,7 +57,9 @@ def of_another(wire: SamplingFields, messages: tuple[Message, ...], **given: Any
     shared = {name: getattr(wire, name) for name in SamplingFields.__struct_fields__}
     chat = ChatCompletionRequest(**{**shared, "messages": [], **given})
     asked = of_conversation(chat, messages)
-    request = msgspec.structs.replace(asked.request, chat_body=msgspec.json.encode(_said(chat)))
+    request = msgspec.structs.replace(
+        asked.request, endpoint=endpoint, chat_body=msgspec.json.encode(_said(chat))
+    )
     return msgspec.structs.replace(asked, request=request)
 
 
@@ -128,13 +132,6 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
         grammar=grammar,
     )
     return Asked(request, *_included(wire))
-
-
-def converter(fields: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Asked] | None:
-    """What turns fields of either body into a request; None where they are of neither or of both."""
-    if ("messages" in fields) == ("prompt" in fields):
-        return None
-    return chat_request if "messages" in fields else completion_request
 
 
 def _included(wire: SamplingFields) -> tuple[bool, bool]:

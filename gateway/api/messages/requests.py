@@ -65,6 +65,7 @@ def _asked(wire: MessagesFields) -> Asked:
         )
     with naming(NAMES):
         return of_another(
+            "messages",
             wire,
             (*first, *turns),
             stop=wire.stop_sequences,

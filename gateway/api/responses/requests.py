@@ -68,6 +68,7 @@ def response_request(fields: Mapping[str, Any], history: History) -> AskedRespon
     instructions = (Message("system", wire.instructions),) if wire.instructions else ()
     with naming(NAMES):
         asked = of_another(
+            "responses",
             wire,
             (*instructions, *turns),
             max_tokens=wire.max_output_tokens,
