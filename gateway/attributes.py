@@ -19,7 +19,12 @@ Value = str | bool | int | float | Sequence[str] | None
 
 _MAX_LENGTH = 256
 """Characters of one text."""
-_OPERATIONS = {"chat.completions": "chat", "completions": "text_completion"}
+_OPERATIONS = {
+    "chat.completions": "chat",
+    "completions": "text_completion",
+    "messages": "chat",
+    "responses": "chat",
+}
 
 
 def attributes(decision: DecisionRecord, outcome: OutcomeRecord) -> dict[str, Value]:

@@ -172,6 +172,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     """Lower-cased request headers, without credentials; for the policy's ``header`` condition."""
     body: bytes = b""
     """The raw body, for its digest and for forwarding."""
+    endpoint: str = ""
+    """The API it came by, where that is neither of the two for completions."""
     chat_body: bytes | None = None
     """The fields of a chat completion that asks the same, where the body is of another API."""
 

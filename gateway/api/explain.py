@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from litestar import Request, Response, post
 from litestar.di import NamedDependency
 
+from gateway.api.bodies import converter
 from gateway.api.headers import request_id, requested_mode, visible
 from gateway.api.openapi import described
 from gateway.api.policy import fit, read_as
-from gateway.api.requests import converter
 from gateway.errors import InvalidRequest
 from gateway.grants import Grant, Scope
 from gateway.keeper import PolicyKeeper
@@ -21,9 +20,11 @@ from gateway.types import ChatRequest, Decision, Signals
 
 
 class ExplainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a chat or text completion, and the policy to judge it by."""
+    """The body of a request, and the policy to judge it by."""
 
     request: dict[str, Any]
+    endpoint: Literal["chat.completions", "completions", "messages", "responses"] | None = None
+    """The API that it is for; None: as its fields show, and with ``messages`` a chat completion."""
     policy: str | None = None
     """None: the one in force. Another is for administrators."""
 
@@ -46,7 +47,7 @@ async def explain_decision(
     """A dry run: nothing is generated or recorded. Headers count as they would for the request."""
     body = await read_as(request, ExplainBody)
     asked = msgspec.structs.replace(
-        _request(body.request), requested_mode=requested_mode(request), headers=visible(request)
+        _request(body), requested_mode=requested_mode(request), headers=visible(request)
     )
     grant.require_model(asked.model)
     candidate = None
@@ -62,8 +63,10 @@ async def explain_decision(
     )
 
 
-def _request(fields: Mapping[str, Any]) -> ChatRequest:
-    convert = converter(fields)
+def _request(body: ExplainBody) -> ChatRequest:
+    convert = converter(body.request, body.endpoint)
     if convert is None:
-        raise InvalidRequest("'request' needs either 'messages' or 'prompt'.", param="request")
-    return convert(fields).request
+        raise InvalidRequest(
+            "'request' needs one of 'messages', 'prompt' and 'input'.", param="request"
+        )
+    return convert(body.request).request

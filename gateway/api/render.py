@@ -34,12 +34,15 @@ class Choice:
         """Append one chunk of this choice."""
         self.text += chunk.text
         for piece in chunk.calls:
-            if piece.index == len(self.calls):
+            # By its number, not its place: other engines may begin at 1, or leave one out.
+            places = (i for i, call in enumerate(self.calls) if call.index == piece.index)
+            place = next(places, None)
+            if place is None:
                 self.calls.append(piece)
             else:
-                known = self.calls[piece.index]
+                known = self.calls[place]
                 more = known.arguments + piece.arguments
-                self.calls[piece.index] = msgspec.structs.replace(known, arguments=more)
+                self.calls[place] = msgspec.structs.replace(known, arguments=more)
         self.logprobs += chunk.logprobs or ()
         self.finish_reason = chunk.finish_reason or self.finish_reason
         if chunk.usage is not None:

@@ -5,7 +5,7 @@ It knows nothing of HTTP: headers and the raw body are the endpoint's to add.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,9 @@ from gateway.types import ChatRequest, Message, ToolCall
 DEFAULT_MAX_TOKENS = 16
 """What the OpenAI API gives a text completion when the request does not say."""
 
+SCHEMA_NAME = "response"
+"""What a schema is called where an API has no name for it: in chat completions it needs one."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What one body asks for: the request, and how its answer is to be shown."""
@@ -44,7 +47,9 @@ def chat_request(fields: Mapping[str, Any]) -> Asked:
     return of_conversation(wire, tuple(messages))
 
 
-def of_another(wire: SamplingFields, messages: tuple[Message, ...], **given: Any) -> Asked:
+def of_another(
+    endpoint: str, wire: SamplingFields, messages: tuple[Message, ...], **given: Any
+) -> Asked:
     """What the body of another API asks for: the fields it shares with chat completions, and ``given``.
 
     Raises InvalidRequest or UnsupportedParameter.
@@ -52,9 +57,18 @@ def of_another(wire: SamplingFields, messages: tuple[Message, ...], **given: Any
     shared = {name: getattr(wire, name) for name in SamplingFields.__struct_fields__}
     chat = ChatCompletionRequest(**{**shared, "messages": [], **given})
     asked = of_conversation(chat, messages)
-    fields = {name: value for name, value in msgspec.structs.asdict(chat).items() if value}
-    request = msgspec.structs.replace(asked.request, chat_body=msgspec.json.encode(fields))
+    request = msgspec.structs.replace(
+        asked.request, endpoint=endpoint, chat_body=msgspec.json.encode(_said(chat))
+    )
     return msgspec.structs.replace(asked, request=request)
+
+
+def _said(value: Any) -> Any:
+    """Structs without the fields that say nothing. What a client wrote itself, schemas say, stays."""
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value).items()
+        return {name: _said(field) for name, field in fields if field is not None and field != []}
+    return [_said(item) for item in value] if isinstance(value, list) else value
 
 
 def of_conversation(wire: ChatCompletionRequest, messages: tuple[Message, ...]) -> Asked:
@@ -118,13 +132,6 @@ def completion_request(fields: Mapping[str, Any]) -> Asked:
         grammar=grammar,
     )
     return Asked(request, *_included(wire))
-
-
-def converter(fields: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Asked] | None:
-    """What turns fields of either body into a request; None where they are of neither or of both."""
-    if ("messages" in fields) == ("prompt" in fields):
-        return None
-    return chat_request if "messages" in fields else completion_request
 
 
 def _included(wire: SamplingFields) -> tuple[bool, bool]:

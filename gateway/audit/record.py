@@ -24,6 +24,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """What the log keeps of a request: facts and a digest, no text."""
 
     endpoint: str
+    """``chat.completions``, ``completions``, ``responses`` or ``messages``."""
     model: str
     stream: bool
     n: int
@@ -42,7 +43,7 @@ class RequestFacts(msgspec.Struct, frozen=True):
     def of(cls, request: ChatRequest, prompt_tokens: int, digest: Digest) -> RequestFacts:
         """The facts of ``request``, whose body has this digest."""
         return cls(
-            endpoint="completions" if request.prompt is not None else "chat.completions",
+            endpoint=request.endpoint or _endpoint(request),
             model=request.model,
             stream=request.stream,
             n=request.n,
@@ -54,6 +55,10 @@ class RequestFacts(msgspec.Struct, frozen=True):
             requested_mode=request.requested_mode and request.requested_mode.value,
             best_of=request.best_of,
         )
+
+
+def _endpoint(request: ChatRequest) -> str:
+    return "completions" if request.prompt is not None else "chat.completions"
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def _request(
         if body is None:
             what = "was masked or cut, so it is not what was answered; give the --body"
         raise ConfigError([Problem(f"{what}: its digest is another", path=place)])
-    return parse_request(raw, place)
+    return parse_request(raw, place, record.request.endpoint)
 
 
 def _of_prompt(record: DecisionRecord, path: Path) -> ChatRequest:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.api.bodies import converter
 from gateway.api.body import decode
-from gateway.api.requests import converter
 from gateway.errors import ConfigError, InvalidRequest, Problem
 from gateway.types import ChatRequest
 
@@ -18,7 +18,7 @@ _MAX_BYTES = 64 << 20
 
 
 def read_request(path: Path) -> ChatRequest:
-    """The request in a file with the body of a chat or text completion; ``model`` may be left out.
+    """The request in a file with the body of a completion or a response; ``model`` may be left out.
 
     Raises ConfigError, also for a request that the gateway would refuse.
     """
@@ -38,19 +38,23 @@ def read_bytes(path: Path) -> bytes:
     return raw
 
 
-def parse_request(raw: bytes, path: Path) -> ChatRequest:
-    """The request in a body that came from ``path``. Raises ConfigError like `read_request`."""
+def parse_request(raw: bytes, path: Path, endpoint: str | None = None) -> ChatRequest:
+    """The request in a body that came from ``path``. Raises ConfigError like `read_request`.
+
+    ``endpoint``: the API that it was sent to, as the log names it, where that is known.
+    """
     try:
-        return msgspec.structs.replace(_request(raw, path), body=raw)
+        return msgspec.structs.replace(_request(raw, path, endpoint), body=raw)
     except InvalidRequest as error:
-        hint = "give the JSON body of a chat or text completion"
+        hint = "give the JSON body of a chat or text completion, or of a response"
         raise ConfigError([Problem(error.message, path=path, hint=hint)]) from None
 
 
-def _request(raw: bytes, path: Path) -> ChatRequest:
+def _request(raw: bytes, path: Path, endpoint: str | None) -> ChatRequest:
     fields = {"model": "any", **decode(raw)}
-    convert = converter(fields)
+    convert = converter(fields, endpoint)
     if convert is None:
-        hint = "as in the body of a chat or text completion"
-        raise ConfigError([Problem("needs either `messages` or `prompt`", path=path, hint=hint)])
+        hint = "as in the body of a chat or text completion, or of a response"
+        what = "needs one of `messages`, `prompt` and `input`"
+        raise ConfigError([Problem(what, path=path, hint=hint)])
     return convert(fields).request

@@ -218,3 +218,21 @@ def test_it_is_decided_and_recorded_like_any_other_request(live: Any) -> None:
     assert denied.status_code == 403
     entry = live.entry(answer.headers["x-draftgate-decision-id"])
     assert answer.json()["id"].removeprefix("resp_") in entry.decision.decision_id
+    assert entry.decision.request.endpoint == "responses"
+
+
+def test_a_response_and_a_message_are_explained_as_they_would_be_decided(live: Any) -> None:
+    message = {"max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+    asked = {"request": {"model": "scripted", **message, "system": "What dose?"}}
+    explain = "/v1/decisions/explain"
+    response = live.post({"request": ask(instructions="What dose?")}, explain)
+    named = live.post({**asked, "endpoint": "messages"}, explain)
+    kept = live.post({"request": ask(previous_response_id="resp_1")}, explain)
+
+    assert response.json()["decision"]["mode"] == named.json()["decision"]["mode"] == "standard"
+    assert live.post(asked, explain).status_code == 400
+    assert (kept.status_code, kept.json()["error"]["param"]) == (400, "previous_response_id")
+    sent = live.post(asked["request"], "/v1/messages")
+    assert sent.headers["x-draftgate-mode"] == "standard"
+    entry = live.entry(sent.headers["x-draftgate-decision-id"])
+    assert entry.decision.request.endpoint == "messages"

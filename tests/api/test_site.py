@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from gateway import config
+from gateway import config, credentials
 from gateway.cli import main
 from tests.live import LiveServer
 
@@ -120,7 +120,8 @@ def test_the_unit_and_the_manifest_name_what_is_there() -> None:
     probes = {container[name]["httpGet"]["path"] for name in ("readinessProbe", "livenessProbe")}
     assert probes == {"/readyz", "/healthz"}
     names = set(re.findall(r"DRAFTGATE_[A-Z_]+", page.read_text(encoding="utf-8")))
-    source = Path(config.__file__).read_text(encoding="utf-8")
+    readers = (config, credentials)
+    source = "".join(Path(reader.__file__).read_text(encoding="utf-8") for reader in readers)
     assert all(f'"{name}"' in source for name in names)
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}

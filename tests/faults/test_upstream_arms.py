@@ -215,3 +215,50 @@ def test_the_other_apis_reach_a_server_as_chat_completions(
     assert sent[1]["stop"] == ["END"]
     theirs = {name for body in asked.values() for name in body} - {"messages", "max_tokens"}
     assert all(theirs.isdisjoint(body) for body in sent)
+
+
+def test_the_other_apis_send_no_nulls_and_no_less_than_was_said(
+    gateway: LiveServer, fast: ScriptedUpstream
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [None], "default": None}}}
+    told = [{"role": "user", "content": "Hello."}]
+    form = {"type": "json_schema", "schema": schema}
+    parameters = {"type": "object", "properties": {}}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/responses", {"input": "Hello.", "text": {"format": form}}),
+        ("/v1/messages", {"messages": told, "max_tokens": 9, "output_config": {"format": form}}),
+        (
+            "/v1/responses",
+            {
+                "input": "Hello.",
+                "text": {"format": {"type": "text"}},
+                "tools": [{"type": "function", "name": "f", "parameters": parameters}],
+                "tool_choice": "none",
+                "parallel_tool_calls": False,
+            },
+        ),
+    ]
+    fast.bodies.clear()
+    for path, body in asked:
+        answer = gateway.post({"model": MODEL, **body}, path)
+        assert answer.status_code == 200, answer.text
+
+    *forms, plain = fast.bodies
+    expected = {"type": "json_schema", "json_schema": {"name": "response", "schema": schema}}
+    assert [body["response_format"] for body in forms] == [expected, expected]
+    assert plain["response_format"] == {"type": "text"}
+    assert plain["parallel_tool_calls"] is False
+    assert all(None not in body.values() for body in fast.bodies)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+def test_the_other_apis_count_the_prompt_as_the_server_did(gateway: LiveServer, path: str) -> None:
+    """More of it may be cached than the gateway took it to be."""
+    said = {"messages": [{"role": "user", "content": "Hi"}]}
+    fields = {"input": "Hi"} if path == "/v1/responses" else {**said, "max_tokens": 9}
+    answer = gateway.post({"model": MODEL, **fields}, path)
+    usage = answer.json()["usage"]
+    entry = gateway.entry(answer.headers["x-draftgate-decision-id"])
+
+    assert entry.decision.request.prompt_tokens != 7
+    assert usage["input_tokens"] == 7

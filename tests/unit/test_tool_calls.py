@@ -8,7 +8,7 @@ import pytest
 from gateway.api.render import Choice, Fold
 from gateway.api.tool_calls import ToolCallRendering, read_call
 from gateway.reply import Receipt
-from gateway.types import Chunk, FinishReason, Usage
+from gateway.types import CallPiece, Chunk, FinishReason, Usage
 from tests.records import decision_record
 
 RECEIPT = Receipt(
@@ -107,3 +107,11 @@ def test_choices_have_calls_with_ids_of_their_own():
 def test_nothing_is_read_before_the_name_is_whole():
     assert read_call('{"name": "look_up"', None) is None
     assert read_call("", FinishReason.LENGTH) is None
+
+
+def test_calls_are_told_apart_by_their_numbers_wherever_these_begin():
+    choice = Choice()
+    for piece in (CallPiece(1, "a", "{"), CallPiece(3, "b"), CallPiece(1, arguments="}")):
+        choice.add(Chunk(calls=(piece,)))
+
+    assert choice.calls == [CallPiece(1, "a", "{}"), CallPiece(3, "b")]

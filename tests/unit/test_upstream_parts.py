@@ -40,6 +40,7 @@ from gateway.types import (
     Prompt,
     Sampling,
     Tool,
+    ToolCall,
 )
 
 
@@ -345,6 +346,51 @@ def test_messages_go_on_as_they_were_judged() -> None:
     request = ChatRequest("twin", (Message("user", "b"),), body=body)
 
     assert sent(job(request=request))["messages"] == [{"role": "user", "content": "b"}]
+
+
+def past_call(arguments: str) -> ChatRequest:
+    turn = Message("assistant", tool_calls=(ToolCall("f", arguments, "c1"),))
+    return ChatRequest("twin", (Message("user", "Hi"), turn))
+
+
+def test_past_arguments_go_on_as_they_were_judged() -> None:
+    """Nothing is left behind escapes, nor in a key that comes twice."""
+    given = '{"d\\u006fse": 1, "d\\u006fse": ["\\u0061sk", 12345678901234567890123, "\\"\\n"]}'
+    request = past_call(given)
+    (call,) = sent(job(request=request))["messages"][1]["tool_calls"]
+
+    assert call["function"]["arguments"] == ('{"dose": ["ask", 12345678901234567890123, "\\"\\n"]}')
+    assert {"dose", "ask"} <= set(request.messages[1].text.split("\n"))
+    (call,) = sent(job(request=past_call("")))["messages"][1]["tool_calls"]
+    assert call["function"]["arguments"] == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '["d\\u006fse"]',
+        '"d\\u006fse"',
+        '{"x": NaN, "y": "d\\u006fse"}',
+        '{"x": "\\ud800", "y": "d\\u006fse"}',
+        '{"x": ' + "[" * 70 + '"d\\u006fse"' + "]" * 70 + "}",
+        '{"d\\u006fse": ' + "9" * 5000 + "}",
+        '{"y": "d\\u006fse", "y": NaN}',
+    ],
+    ids=["list", "text", "no number", "half a character", "deep", "long number", "twice"],
+)
+async def test_past_arguments_of_any_kind_are_judged_and_no_server_is_sent_but_an_object(
+    arguments: str,
+) -> None:
+    request = past_call(arguments)
+    backend = OpenAIBackend(model="twin", arms=Arms(ArmSettings(("http://127.0.0.1:9",))))
+    try:
+        with pytest.raises(InvalidRequest) as refused:
+            await backend.prepare(request)
+    finally:
+        await backend.aclose()
+
+    assert refused.value.param == "messages[1].tool_calls[0].function.arguments"
+    assert "dose" in request.messages[1].text.split("\n")
 
 
 def test_servers_defaults_of_their_own_are_overruled_where_they_know_the_parameter() -> None:

@@ -22,7 +22,7 @@ from gateway.api.messages.schemas import (
     Turn,
 )
 from gateway.api.naming import naming, refuse_renamed
-from gateway.api.requests import Asked, of_another, unsupported_content
+from gateway.api.requests import SCHEMA_NAME, Asked, of_another, unsupported_content
 from gateway.api.schemas import JsonSchema, NamedFunction, NamedTool, ResponseFormat, ToolFunction
 from gateway.api.schemas import ToolDefinition as ChatTool
 from gateway.errors import InvalidRequest, UnsupportedParameter
@@ -65,6 +65,7 @@ def _asked(wire: MessagesFields) -> Asked:
         )
     with naming(NAMES):
         return of_another(
+            "messages",
             wire,
             (*first, *turns),
             stop=wire.stop_sequences,
@@ -144,7 +145,7 @@ def _format(config: OutputConfig | None) -> ResponseFormat | None:
         )
     if config.format is None:
         return None
-    return ResponseFormat("json_schema", JsonSchema(schema=config.format.schema))
+    return ResponseFormat("json_schema", JsonSchema(SCHEMA_NAME, config.format.schema))
 
 
 def _tool(tool: ToolDefinition, param: str) -> ChatTool:

@@ -53,7 +53,8 @@ class MessageTeller:
             self._reason = "stop_sequence" if self._stop else _REASONS.get(chunk.finish_reason)
         if chunk.usage is not None:
             self._usage = Usage(
-                self._receipt.prompt_tokens,
+                # A backend that could only guess before knows now.
+                chunk.usage.prompt_tokens or self._receipt.prompt_tokens,
                 chunk.usage.completion_tokens,
                 chunk.usage.cached_tokens,
             )

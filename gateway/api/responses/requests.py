@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.api import body
 from gateway.api.naming import naming, refuse_renamed
-from gateway.api.requests import Asked, of_another, unsupported_content
+from gateway.api.requests import SCHEMA_NAME, Asked, of_another, unsupported_content
 from gateway.api.responses.schemas import (
     INCLUDABLE,
     REFUSED,
@@ -68,6 +68,7 @@ def response_request(fields: Mapping[str, Any], history: History) -> AskedRespon
     instructions = (Message("system", wire.instructions),) if wire.instructions else ()
     with naming(NAMES):
         asked = of_another(
+            "responses",
             wire,
             (*instructions, *turns),
             max_tokens=wire.max_output_tokens,
@@ -153,7 +154,10 @@ def _format(text: TextConfig | None) -> ResponseFormat | None:
         )
     if text.format is None:
         return None
-    schema = JsonSchema(text.format.name, text.format.schema, text.format.strict)
+    if text.format.type != "json_schema":
+        return ResponseFormat(text.format.type)
+    name = text.format.name or SCHEMA_NAME
+    schema = JsonSchema(name, text.format.schema, text.format.strict)
     return ResponseFormat(text.format.type, schema)
 
 

@@ -57,7 +57,8 @@ class ResponseTeller:
         self._reason = chunk.finish_reason or self._reason
         if chunk.usage is not None:
             self._usage = Usage(
-                self._receipt.prompt_tokens,
+                # A backend that could only guess before knows now.
+                chunk.usage.prompt_tokens or self._receipt.prompt_tokens,
                 chunk.usage.completion_tokens,
                 chunk.usage.cached_tokens,
             )

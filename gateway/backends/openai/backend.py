@@ -17,7 +17,13 @@ from gateway.backends.openai.plan import plan
 from gateway.backends.openai.replica import SPECULATIVE, STANDARD, Arm, Replica
 from gateway.backends.openai.settings import Arms, ArmSettings, Balance, Pace, api_key
 from gateway.backends.openai.watch import Watch
-from gateway.backends.openai.wire import attempt_ids, body_of, headers_of, path_of
+from gateway.backends.openai.wire import (
+    attempt_ids,
+    body_of,
+    headers_of,
+    path_of,
+    refuse_unreadable_calls,
+)
 from gateway.errors import (
     ConfigError,
     ContextLengthExceeded,
@@ -119,6 +125,7 @@ class OpenAIBackend:
     async def prepare(self, request: ChatRequest) -> Prompt:
         """Estimate the prompt's length: how its servers cut it into tokens they alone know."""
         refuse_token_parameters(request, forwards=True)
+        refuse_unreadable_calls(request)
         num_words, num_bytes = _size(request)
         # Words are cut into tokens, and not put together to some: this many there are at least.
         if num_words >= self._longest():

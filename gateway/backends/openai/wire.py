@@ -7,12 +7,15 @@ read, so that no server can read it otherwise; and what would tell a server how 
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from gateway.arguments import parsed
+from gateway.errors import InvalidRequest
 from gateway.types import ChatRequest, Job, Message, Sampling, Tool
 
 _encoder = msgspec.json.Encoder()
@@ -51,6 +54,19 @@ _EXTENDED = ("top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos")
 def path_of(request: ChatRequest) -> str:
     """Where it is sent, below ``/v1``."""
     return "/chat/completions" if request.prompt is None else "/completions"
+
+
+def refuse_unreadable_calls(request: ChatRequest) -> None:
+    """Raise InvalidRequest for past calls of which nobody can say how a server would read them."""
+    for index, message in enumerate(request.messages):
+        for number, call in enumerate(message.tool_calls):
+            if call.arguments and parsed(call.arguments) is None:
+                param = f"messages[{index}].tool_calls[{number}].function.arguments"
+                raise InvalidRequest(
+                    f"{param!r} must be the text of a JSON object, not nested deeply; this model "
+                    "reads no other.",
+                    param=param,
+                )
 
 
 def body_of(
@@ -116,13 +132,19 @@ def _turn(message: Message) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
+                "function": {"name": call.name, "arguments": _arguments(call.arguments)},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
     return turn
+
+
+def _arguments(given: str) -> str:
+    """Without escapes that need not be, and each key once: as the policy has read them."""
+    found = parsed(given)
+    return given if found is None else json.dumps(found, ensure_ascii=False)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
