@@ -98,6 +98,45 @@ async def test_a_connection_is_kept_and_says_what_it_does_not_understand(
     assert await first_model(server.url, None)
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_kept_connection_that_the_server_has_ended_is_opened_again(late: bool) -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        await writer.drain()
+        if late and asked == 1:  # It ends while the next request is under way.
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        bodies = [(await connection.read("GET", "/"))[1] for _ in range(2)]
+        connection.close()
+
+    assert (bodies, asked) == ([b"ok", b"ok"], 2)
+
+
+async def test_a_server_that_answers_nothing_is_asked_once() -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ConnectionError, match="ended the connection"):
+            await connection.read("GET", "/")
+
+    assert asked == 1
+
+
 async def test_a_stream_that_breaks_off_is_a_failure() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -249,7 +249,8 @@ def test_texts_are_compared_prompt_by_prompt() -> None:
     assert one.quality.hedges_difference is not None
     assert one.quality.hedges_difference.mean == pytest.approx(-25.0)
     assert not one.quality.hedges_equivalence.equivalent
-    assert control.quality.hedges_equivalence.equivalent
+    # Two arms that hedge in every answer alike leave nothing to tell how much they vary.
+    assert control.quality.hedges_equivalence.p is None
     assert (one.acceptance_rate, one.mean_acceptance_length) == (0.75, 4.0)
     assert one.factuality is not None
     assert control.factuality is not None
@@ -327,8 +328,8 @@ def run(
 def test_the_command_writes_its_results_and_goes_on_where_it_was_stopped(
     run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = ("--temperature", "0,1", "--verifier", "coupled,rejection", "--mode", "speculative")
-    line += ("--max-tokens", "24")
+    line = ["--temperature", "0,1", "--verifier", "coupled,rejection", "--mode", "speculative"]
+    line += ["--max-tokens", "24"]
     out = tmp_path / "out"
     real, count = command.answers, 0
 

@@ -84,13 +84,11 @@ def test_a_fault_of_the_run_is_not_taken_for_the_folders(tmp_path: Path) -> None
         raise ConnectionError("gone")
 
 
-def test_a_row_that_finds_no_room_is_said_and_not_kept(tmp_path: Path) -> None:
-    with (
-        Path("/dev/full").open("ab", buffering=0) as full,
-        pytest.raises(ConfigError, match="cannot write: No space left"),
-    ):
+def test_a_row_that_finds_no_room_is_said_and_not_kept() -> None:
+    with Path("/dev/full").open("ab", buffering=0) as full:
         journal = Journal[Row]([], full)
-        journal.add(Row(1))
+        with pytest.raises(ConfigError, match="cannot write: No space left"):
+            journal.add(Row(1))
 
     assert journal.rows == []
 

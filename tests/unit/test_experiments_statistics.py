@@ -19,7 +19,11 @@ from gateway.experiments.statistics.permutation import (
     observed_labels,
     permutation_test,
 )
-from gateway.experiments.statistics.separation import separation_test
+from gateway.experiments.statistics.separation import (
+    NUM_FEATURES,
+    held_out_predictions,
+    separation_test,
+)
 
 # ---- agreement ------------------------------------------------------------------------------------
 
@@ -238,3 +242,12 @@ def test_the_classifier_of_one_prompt_is_held_out_too() -> None:
 
     assert found.p > 0.3
     assert (told.statistic, told.p) == (1.0, pytest.approx(2 / 924))
+
+
+def test_tokens_that_are_a_table_apart_are_told_apart() -> None:
+    # The second side's tokens are the first's, all as far on as the table of features is long.
+    block = [(3,), (5,), (3 + NUM_FEATURES,), (5 + NUM_FEATURES,)]
+
+    assert np.abs(held_out_predictions([block, block])).max() > 1e-3
+    found = separation_test([(block[:1] * 6, block[2:3] * 6)] * 3)
+    assert found.statistic == 1.0
