@@ -87,15 +87,19 @@ async def refuse_unfit(
 
     And ConfigError where the answers that are ``there`` are another model's.
     """
-    fingerprint = backend.models[0].fingerprint
-    if any(answer.model != fingerprint for answer in there):
-        hint = "give the model that made them, or another --out"
-        raise ConfigError([Problem("its answers are another model's", path="--out", hint=hint)])
+    refuse_others(there, backend.models[0].fingerprint)
     for prompt in prompts:
         try:
             await backend.prepare(prompt.request(Sampling()))
         except InvalidRequest as error:
             raise InvalidRequest(f"The prompt {prompt.id!r}: {error.message}") from error
+
+
+def refuse_others(there: Sequence[Made], model: str) -> None:
+    """Raise ConfigError where the answers that are ``there`` are not of ``model``."""
+    if any(answer.model != model for answer in there):
+        hint = "give the model that made them, or another --out"
+        raise ConfigError([Problem("its answers are another model's", path="--out", hint=hint)])
 
 
 async def answers(

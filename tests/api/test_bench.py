@@ -51,6 +51,14 @@ def test_a_gateway_is_measured_and_its_modes_are_told_apart(
         assert line["tokens_per_second"] > 0
         assert 0 < line["first_token"]["p50"] <= line["total"]["p50"]
     assert (out / "results.jsonl").read_text().count("\n") == 4
+    first, *rows = (out / "results.jsonl").read_text().splitlines(keepends=True)
+    assert json.loads(first)["model"] == found["model"] != "the configured model"
+    # As if the gateway had served another model then: what is missing is not put beside it.
+    other = json.dumps({**json.loads(first), "model": "another"}) + "\n"
+    (out / "results.jsonl").write_text("".join([other, *rows[1:]]))
+    mixed = run(server, str(prompts), "--out", str(out))
+    assert mixed.exit_code == 2
+    assert "another model's" in mixed.output
     ElementTree.fromstring((out / "plot.svg").read_text())
 
 
@@ -72,6 +80,7 @@ def test_what_keeps_it_from_starting_is_said(server: LiveServer, tmp_path: Path)
     unknown = run(server, "--key", f"@{tmp_path / 'none'}")
     nobody = CliRunner().invoke(main, ["bench", "--url", "http://127.0.0.1:9"])
     nonsense = CliRunner().invoke(main, ["bench", "--url", "localhost"])
+    own = run(server, "--num-speculative-tokens", "3")
     keyless = CliRunner().invoke(main, ["bench", "--key", "k"])
 
     for result, message in (
@@ -79,6 +88,7 @@ def test_what_keeps_it_from_starting_is_said(server: LiveServer, tmp_path: Path)
         (nobody, "does not answer"),
         (nonsense, "is no address"),
         (keyless, "give its --url"),
+        (own, "How a gateway drafts is its own"),
     ):
         assert result.exit_code == 2, result.output
         assert message in result.output
