@@ -373,6 +373,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     owned_by: str = "draftgate"
     fingerprint: str = ""
     """Changes when the same seed may give another answer; empty: the backend has only its name."""
+    dtype: str = ""
+    """Of weights and arithmetic, such as float32; empty: not known."""
 
 
 class Prompt(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from gateway.experiments import bench_report
 from gateway.experiments.arms import Drafting, arms, standard_arm
 from gateway.experiments.askers import AS_DECIDED, Asker, EngineAsker, GatewayAsker, first_model
 from gateway.experiments.bench import Bench, Load, summed_up, sweep
-from gateway.experiments.decoding import refuse_unfit
+from gateway.experiments.decoding import refuse_others, refuse_unfit
 from gateway.experiments.journal import Journal, open_journal
 from gateway.experiments.prompts import Prompt, digest, in_turn, read_prompts
 from gateway.types import Mode, Sampling
@@ -115,7 +115,7 @@ def bench(
     Exits with 0, with 1 if an answer failed, with 130 after Ctrl-C.
     """
     modes = modes or (("decided", "standard") if url else ("standard", "speculative"))
-    _refuse(url, key, modes, engine)
+    _refuse(url, key, modes, engine, drafting)
     prompts = in_turn(read_prompts(file) if file is not None else PROMPTS, limit)
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
     settings = Settings(
@@ -137,7 +137,7 @@ def bench(
         order = {load: at for at, load in enumerate(loads)}
         found = Bench(
             target=url or "the engine",
-            model=engine["model"] or "the configured model",
+            model=_model(settings, journal.rows),
             planned=len(loads),
             lines=tuple(map(summed_up, sorted(journal.rows, key=lambda row: order[row.key]))),
         )
@@ -150,13 +150,28 @@ def bench(
         raise SystemExit(1)
 
 
+def _model(settings: Settings, rows: Sequence[Load]) -> str:
+    """What the report calls it: a gateway's model as the gateway does."""
+    if settings.url is not None and rows:
+        return rows[0].model
+    return settings.model or "the configured model"
+
+
 def _refuse(
-    url: str | None, key: str | None, modes: Sequence[str], engine: Mapping[str, Any]
+    url: str | None,
+    key: str | None,
+    modes: Sequence[str],
+    engine: Mapping[str, Any],
+    drafting: Drafting,
 ) -> None:
     if url is None and (key is not None or "decided" in modes):
         raise click.UsageError("--key and the mode `decided` are for a gateway: give its --url.")
-    if url is not None and (engine["draft_model"] or engine["draft_layers"]):
-        raise click.UsageError("The drafts of a gateway are its own: leave --draft-… out.")
+    own = engine["draft_model"] or engine["draft_layers"] or drafting != Drafting()
+    if url is not None and own:
+        raise click.UsageError(
+            "How a gateway drafts is its own: leave --draft-…, --num-speculative-tokens, "
+            "--standard-first and --content-tokens out."
+        )
 
 
 def _secret(key: str | None) -> str | None:
@@ -182,9 +197,10 @@ async def _measure(
         return
     if settings.url is not None:
         model = settings.model or await first_model(settings.url, key)
+        refuse_others(journal.rows, model)
         asker = GatewayAsker(settings.url, key, model)
         try:
-            await _sweep(journal, settings, asker, prompts, missing)
+            await _sweep(journal, settings, asker, model, prompts, missing)
         finally:
             await asker.aclose()
         return
@@ -195,8 +211,9 @@ async def _measure(
         if isinstance(backend, Checker):
             for arm in chosen:
                 backend.check(arm.decision)
-        await refuse_unfit(backend, prompts)
-        await _sweep(journal, settings, EngineAsker(backend, chosen), prompts, missing)
+        await refuse_unfit(backend, prompts, journal.rows)
+        model = backend.models[0].fingerprint
+        await _sweep(journal, settings, EngineAsker(backend, chosen), model, prompts, missing)
     finally:
         await backend.aclose()
 
@@ -205,6 +222,7 @@ async def _sweep(
     journal: Journal[Load],
     settings: Settings,
     asker: Asker,
+    model: str,
     prompts: Sequence[Prompt],
     missing: Sequence[tuple[str, int]],
 ) -> None:
@@ -223,4 +241,4 @@ async def _sweep(
         )
         async with aclosing(found):
             async for load in found:
-                journal.add(load)
+                journal.add(msgspec.structs.replace(load, model=model))

@@ -41,6 +41,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     seconds: float
     timings: tuple[Timing, ...]
+    model: str = ""
+    """Fingerprint of what decoded, or the model's name at a gateway."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.again import first_difference
 from gateway.evidence.eprocess import EProcess
 from gateway.evidence.reading import Difference
 from gateway.experiments.arms import AGAIN, STANDARD, Arm, again
@@ -24,13 +23,19 @@ from gateway.experiments.statistics.agreement import Agreement, agreement
 from gateway.experiments.statistics.mmd import Answers, mmd_test
 from gateway.experiments.statistics.permutation import TwoSample
 from gateway.experiments.statistics.separation import separation_test
+from gateway.experiments.verdict import (
+    REFERENCE,
+    UNSOUND,
+    Divergence,
+    Limits,
+    divergences,
+    furthest,
+    limits_of,
+    of_evidence,
+    of_tokens,
+)
 from gateway.tally import Tally
 
-_IMPOSSIBLE = "wrong: tokens that the model rules out"
-_ALARM = "another law: the e-value is past its alarm"
-_DIFFER = "another law: two samples differ"
-_REFERENCE = "what the others are held against"
-_UNSOUND = (_IMPOSSIBLE, _ALARM, _DIFFER)
 MAX_TESTED = 1500
 """Answers of both sides that the tests take: the classifier's work grows with their cube."""
 
@@ -39,22 +44,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What the summary is made with; none of it changes an answer."""
 
     alpha: float = 1e-3
-    """Of the e-values' alarm, and of all p-values together."""
+    """How seldom a sound decoder may be called unsound, whatever is found first: half of it is for all
+    e-values together, half for all p-values."""
     margin: float = 0.5
     """Hedging phrases in 100 words that are as good as none."""
-    draws: int = 999
-    """Labellings of a permutation test."""
-
-
-class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """The first token at which an answer parts from standard mode's with the same seed."""
-
-    prompt: str
-    sample: int
-    position: int
-    margin: float | None
-    """Nats that standard mode's token was ahead by: next to nothing is rounding. None: its answer had
-    ended there, or no other token was possible."""
+    draws: int | None = None
+    """Labellings of a permutation test; None: as many as ``alpha`` asks for."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,14 +138,14 @@ def summarize(
     """Hold every arm against standard mode, at each temperature of which there are answers."""
     golds = {prompt.id: prompt.gold for prompt in prompts if prompt.gold}
     temperatures = sorted({answer.temperature for answer in answers})
-    tests = max(1, 2 * len(temperatures) * (len(arms) - 1))
+    limits = limits_of(options.alpha, options.draws, temperatures, arms)
     comparisons = []
     for temperature in temperatures:
         mine = [answer for answer in answers if answer.temperature == temperature]
         of_arm = {arm.name: _of(mine, arm.name) for arm in (*arms, again())}
         for arm in (*arms, again()):
             if of_arm[arm.name] and of_arm[STANDARD]:
-                comparisons.append(_compare(arm, of_arm, golds, options, tests))
+                comparisons.append(_compare(arm, of_arm, golds, options, limits))
     return Summary(
         answers=len(answers), planned=planned, options=options, comparisons=tuple(comparisons)
     )
@@ -168,7 +163,7 @@ def _compare(
     of_arm: dict[str, dict[_Key, Answer]],
     golds: dict[str, tuple[str, ...]],
     options: Options,
-    tests: int,
+    limits: Limits,
 ) -> Comparison:
     mine, standard, others = of_arm[arm.name], of_arm[STANDARD], of_arm[AGAIN]
     # Standard mode with other seeds is itself the independent sample: it is held against the first.
@@ -178,11 +173,15 @@ def _compare(
     log_e = _log_e(mine)
     temperature = next(iter(mine.values())).temperature
     blocks = _blocks(mine, independent) if temperature > 0 else []
-    mmd = mmd_test(blocks, draws=options.draws) if blocks else None
-    separation = separation_test(blocks, draws=options.draws) if blocks else None
-    verdict = _REFERENCE
-    if arm.drafts or log_e >= -math.log(options.alpha) or tally.num_impossible:
-        verdict = _verdict(shared, log_e, tally.num_impossible, (mmd, separation), options, tests)
+    mmd = mmd_test(blocks, draws=limits.draws) if blocks else None
+    separation = separation_test(blocks, draws=limits.draws) if blocks else None
+    parted = [] if shared is None else divergences(mine, standard)
+    verdict = of_evidence(log_e, tally.num_impossible, limits)
+    if verdict is None:
+        verdict = REFERENCE
+        if shared is not None:
+            wrong = arm.decision.verifier == "coupled" and any(one.wrong for one in parted)
+            verdict = of_tokens(shared, wrong, temperature, (mmd, separation), limits)
     steps, proposed = (
         sum(getattr(a, name) for a in mine.values()) for name in ("steps", "proposed")
     )
@@ -194,7 +193,7 @@ def _compare(
         prompts=len({prompt for prompt, _ in mine}),
         shared=shared,
         independent=_agreement(mine, independent) if independent else None,
-        divergence=None if shared is None else _divergence(mine, standard),
+        divergence=furthest(parted),
         mmd=mmd,
         separation=separation,
         log10_e=log_e / math.log(10) if math.isfinite(log_e) else None,
@@ -214,7 +213,7 @@ def _compare(
         if steps
         else None,
         distortion=max(a.distortion for a in mine.values()),
-        unsound=verdict in _UNSOUND and not arm.lossy,
+        unsound=verdict in UNSOUND and not arm.lossy,
         verdict=verdict,
     )
 
@@ -222,20 +221,6 @@ def _compare(
 def _agreement(mine: dict[_Key, Answer], others: dict[_Key, Answer]) -> Agreement:
     keys = [key for key in mine if key in others]
     return agreement((mine[key].token_ids, others[key].token_ids) for key in keys)
-
-
-def _divergence(mine: dict[_Key, Answer], standard: dict[_Key, Answer]) -> Divergence | None:
-    found = []
-    for key, answer in mine.items():
-        if key not in standard:
-            continue
-        at = first_difference(answer.token_ids, standard[key].token_ids)
-        if at is None:
-            continue
-        margins = standard[key].margins
-        margin = margins[at] if at < len(margins) else None
-        found.append(Divergence(prompt=key[0], sample=key[1], position=at, margin=margin))
-    return max(found, key=lambda one: math.inf if one.margin is None else one.margin, default=None)
 
 
 def _sum(answers: dict[_Key, Answer]) -> Tally:
@@ -265,23 +250,3 @@ def _blocks(mine: dict[_Key, Answer], others: dict[_Key, Answer]) -> list[tuple[
             blocks.append((one[:count], other[:count]))
             room -= 2 * count
     return blocks
-
-
-def _verdict(
-    shared: Agreement | None,
-    log_e: float,
-    impossible: int,
-    found: Sequence[TwoSample | None],
-    options: Options,
-    tests: int,
-) -> str:
-    p = min((one.p for one in found if one is not None), default=1.0)
-    if impossible:
-        return _IMPOSSIBLE
-    if log_e >= -math.log(options.alpha):
-        return _ALARM
-    if shared is not None and shared.exact.hits == shared.exact.rows:
-        return "the same tokens"
-    if p * tests <= options.alpha:
-        return _DIFFER
-    return "other tokens; nothing speaks against the same law"

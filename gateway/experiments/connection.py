@@ -23,6 +23,10 @@ class Answered(msgspec.Struct, frozen=True):
     headers: Headers
 
 
+class _NoByte(ConnectionError):
+    """The connection ended before anything of an answer had come."""
+
+
 class Connection:
     """To one server. Not for two requests at a time."""
 
@@ -45,20 +49,41 @@ class Connection:
     ) -> tuple[Answered, AsyncIterator[bytes]]:
         """The head of the answer, and its body as it comes; to be read to its end before the next.
 
-        Raises OSError, also where the server ends the connection.
+        A connection that was kept and that the server has ended since is opened again, once. Raises
+        OSError, also where the server ends the connection.
         """
-        reader, writer = await self._open()
         lines = [f"{method} {self._base}{path} HTTP/1.1"]
         given = {**self._headers, **(headers or {}), "content-length": str(len(body))}
         lines += [f"{name}: {value}" for name, value in given.items()]
+        message = "\r\n".join([*lines, "", ""]).encode() + body
+        kept = self._is_open()
         try:
-            writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-            await writer.drain()
-            head = _head(await reader.readuntil(b"\r\n\r\n"))
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            reader, head = await self._exchange(message)
+        except _NoByte:
             self.close()
-            raise ConnectionError("the server ended the connection") from error
+            if not kept:
+                raise
+            reader, head = await self._exchange(message)
         return head, self._body(reader, head)
+
+    async def _exchange(self, message: bytes) -> tuple[asyncio.StreamReader, Answered]:
+        """Write a request, and read the head of its answer. Raises OSError."""
+        reader, writer = await self._open()
+        try:
+            writer.write(message)
+            await writer.drain()
+            return reader, _head(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.IncompleteReadError as error:
+            self.close()
+            kind = ConnectionError if error.partial else _NoByte
+            raise kind("the server ended the connection") from error
+        except asyncio.LimitOverrunError as error:
+            self.close()
+            raise ConnectionError("the head of the answer is too long") from error
+        except (ConnectionResetError, BrokenPipeError) as error:
+            self.close()
+            # What of a head had come before a reset is lost with the reader.
+            raise _NoByte(str(error) or "the server ended the connection") from error
 
     async def read(
         self, method: str, path: str, body: bytes = b"", headers: Headers | None = None
@@ -73,8 +98,17 @@ class Connection:
             self._writer.close()
         self._reader = self._writer = None
 
+    def _is_open(self) -> bool:
+        return (
+            self._reader is not None
+            and self._writer is not None
+            and not self._writer.is_closing()
+            and not self._reader.at_eof()
+        )
+
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._writer is None or self._reader is None or self._writer.is_closing():
+        if self._reader is None or self._writer is None or not self._is_open():
+            self.close()
             self._reader, self._writer = await asyncio.open_connection(
                 self._host, self._port, ssl=self._tls, limit=_MAX_LINE
             )

@@ -62,6 +62,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     distortion: float = 0.0
     model: str = ""
     """Fingerprint of what decoded."""
+    dtype: str = ""
+    """Its, such as float32; empty: not known."""
 
     @property
     def key(self) -> tuple[str, float, str, int]:
@@ -85,15 +87,19 @@ async def refuse_unfit(
 
     And ConfigError where the answers that are ``there`` are another model's.
     """
-    fingerprint = backend.models[0].fingerprint
-    if any(answer.model != fingerprint for answer in there):
-        hint = "give the model that made them, or another --out"
-        raise ConfigError([Problem("its answers are another model's", path="--out", hint=hint)])
+    refuse_others(there, backend.models[0].fingerprint)
     for prompt in prompts:
         try:
             await backend.prepare(prompt.request(Sampling()))
         except InvalidRequest as error:
             raise InvalidRequest(f"The prompt {prompt.id!r}: {error.message}") from error
+
+
+def refuse_others(there: Sequence[Made], model: str) -> None:
+    """Raise ConfigError where the answers that are ``there`` are not of ``model``."""
+    if any(answer.model != model for answer in there):
+        hint = "give the model that made them, or another --out"
+        raise ConfigError([Problem("its answers are another model's", path="--out", hint=hint)])
 
 
 async def answers(
@@ -127,21 +133,23 @@ async def _answer(backend: Backend, task: Task) -> Answer:
     request = task.prompt.request(sampling)
     prompt = await backend.prepare(request)
     # The request itself has no seed: nobody has chosen this one, so that the answer is evidence.
+    # A caller for each answer: none may draft from what another arm has said.
     job = Job(
         "experiment",
         request,
         task.arm.decision,
         msgspec.structs.replace(sampling, seed=task.noise),
         prompt,
+        caller_id="/".join(map(str, task.key)),
         domain=task.prompt.kind,
     )
     run = await backend.decode_again(job, patient=False)
     if run is None:
         raise Unavailable("The engine stopped before an answer was whole.")
-    return _kept(task, run)
+    return _kept(task, run, backend.models[0].dtype)
 
 
-def _kept(task: Task, run: Run) -> Answer:
+def _kept(task: Task, run: Run, dtype: str) -> Answer:
     (decoded,) = run.answers
     ran = run.execution
     margins = decoded.margins if task.arm.name == STANDARD else ()
@@ -161,4 +169,5 @@ def _kept(task: Task, run: Run) -> Answer:
         steps=ran.num_steps,
         distortion=ran.distortion,
         model=ran.fingerprint,
+        dtype=dtype,
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -23,19 +24,23 @@ SETTINGS, RESULTS = "settings.json", "results.jsonl"
 class Journal(Generic[T]):
     """The rows so far, and where new ones go."""
 
-    def __init__(self, rows: list[T], file: BinaryIO | None) -> None:
-        """``file`` is open at its end; None: the rows are kept in memory alone."""
+    def __init__(self, rows: list[T], file: FileIO | None) -> None:
+        """``file`` is written to at its end; None: the rows are kept in memory alone."""
         self.rows = rows
         self.num_found = len(rows)
         """How many rows were there before."""
         self._file = file
 
     def add(self, row: T) -> None:
-        """Keep a row; it is in the system's hands when this returns."""
-        self.rows.append(row)
+        """Keep a row; it is in the system's hands when this returns. Raises ConfigError."""
         if self._file is not None:
-            self._file.write(msgspec.json.encode(row) + b"\n")
-            self._file.flush()
+            try:
+                left = msgspec.json.encode(row) + b"\n"
+                while left:
+                    left = left[self._file.write(left) :]
+            except OSError as error:
+                raise _unwritable(error, Path(str(self._file.name))) from None
+        self.rows.append(row)
 
 
 @contextmanager
@@ -50,14 +55,23 @@ def open_journal(
     if folder is None:
         yield Journal[T]([], None)
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / RESULTS).open("a+b") as file:
+    with ExitStack() as stack:
+        # Around the opening alone: an OSError of the run is none of the folder's.
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((folder / RESULTS).open("a+b"))
             _lock(file, folder)
             _agree(folder / SETTINGS, settings)
-            yield Journal(_rows(file, folder / RESULTS, kind), file)
-    except OSError as error:
-        raise ConfigError([Problem(f"cannot write: {error.strerror}", path=folder)]) from None
+            rows = _rows(file, folder / RESULTS, kind)
+            # Unbuffered: a row that could not be written must not come back when it is closed.
+            end = stack.enter_context((folder / RESULTS).open("ab", buffering=0))
+        except OSError as error:
+            raise _unwritable(error, folder) from None
+        yield Journal(rows, end)
+
+
+def _unwritable(error: OSError, path: Path) -> ConfigError:
+    return ConfigError([Problem(f"cannot write: {error.strerror or error}", path=path)])
 
 
 def _lock(file: BinaryIO, folder: Path) -> None:

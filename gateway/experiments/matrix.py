@@ -51,11 +51,10 @@ def measured(
     """One entry for each domain and each arm that drafts, domains in the order of their prompts."""
     readings = [reading for block in found for reading in (block.before, block.after)]
     domains = dict.fromkeys(answer.domain for block in found for answer in block.answers)
+    cells = [(domain, arm) for domain in domains for arm in arms if arm.drafts]
+    # All e-values share alpha.
     return tuple(
-        _measured(found, readings, domain, arm, alpha)
-        for domain in domains
-        for arm in arms
-        if arm.drafts
+        _measured(found, readings, domain, arm, alpha / len(cells)) for domain, arm in cells
     )
 
 

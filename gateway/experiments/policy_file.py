@@ -45,8 +45,9 @@ def write_policy(
 ) -> Written:
     """The policy to be saved at ``path``, and its tests; ``entry`` is ``current`` as it was written.
 
-    Bans, limits and refusals of the policy in force are kept; its decisions are replaced by those
-    that were measured. Raises ConfigError where that makes no valid policy.
+    Rules that ban, limit or refuse are kept; the default and the decisions, with the limits and the
+    capture that stand in them, are replaced by what was measured. Raises ConfigError where that makes
+    no valid policy.
     """
     text = laid_out(
         "\n".join(_policy(suggestions, measurements, current, entry, drafting)), path, PolicyEntry
@@ -73,7 +74,8 @@ def _policy(
     kept = [rule for rule in entry.rules if rule.decide is None]
     left = [rule.id for rule in entry.rules if rule.decide is not None]
     yield "# Suggested by `draftgate matrix` from measurements; read it before it is used."
-    yield f"# Bans, limits and refusals are those of {current.name} ({current.version})."
+    yield f"# Rules that ban, limit or refuse are those of {current.name} ({current.version})."
+    yield "# Its default, with limits and capture that stand there or in a decision, is not kept."
     if left:
         yield f"# Its decisions are replaced by what was measured: {', '.join(left)}."
     if current.layers:

@@ -36,7 +36,7 @@ def suggest(
     """One for each domain that a policy can name, in the order of ``found``.
 
     A mode is worth it where even the lower end of its speed-up's interval is above ``min_speedup`` and
-    evidence speaks against nothing.
+    evidence speaks against nothing, with the tokens of standard mode in every answer.
     """
     domains = [name for name in dict.fromkeys(one.domain for one in found) if name in DOMAINS]
     return tuple(
@@ -78,9 +78,12 @@ def _suggest(
 ) -> Suggestion:
     standard = Suggestion(domain=domain, mode=Mode.STANDARD, reason="")
     unsound = [one.arm for one in found if not one.sound]
+    unequal = [one.arm for one in found if one.sound and not _is_equal(one)]
     best = max((one for one in found if _pays(one, min_speedup)), key=_lower_end, default=None)
     if best is None:
         reason = f"nothing was at least {min_speedup:g} times as fast for sure"
+        if unequal:
+            reason = f"{', '.join(unequal)} gave other tokens than standard mode"
         if unsound:
             reason = f"evidence speaks against {', '.join(unsound)}"
         return msgspec.structs.replace(standard, reason=reason)
@@ -106,7 +109,12 @@ def _objection(domain: str, mode: Mode, now: Decision) -> str | None:
 
 
 def _pays(one: Measured, min_speedup: float) -> bool:
-    return one.sound and _lower_end(one) > min_speedup
+    return one.sound and _is_equal(one) and _lower_end(one) > min_speedup
+
+
+def _is_equal(one: Measured) -> bool:
+    """Whether all its answers have the tokens of standard mode, as the verifier promises."""
+    return one.equal.hits == one.equal.rows
 
 
 def _lower_end(one: Measured) -> float:

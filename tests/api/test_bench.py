@@ -51,6 +51,14 @@ def test_a_gateway_is_measured_and_its_modes_are_told_apart(
         assert line["tokens_per_second"] > 0
         assert 0 < line["first_token"]["p50"] <= line["total"]["p50"]
     assert (out / "results.jsonl").read_text().count("\n") == 4
+    first, *rows = (out / "results.jsonl").read_text().splitlines(keepends=True)
+    assert json.loads(first)["model"] == found["model"] != "the configured model"
+    # As if the gateway had served another model then: what is missing is not put beside it.
+    other = json.dumps({**json.loads(first), "model": "another"}) + "\n"
+    (out / "results.jsonl").write_text("".join([other, *rows[1:]]))
+    mixed = run(server, str(prompts), "--out", str(out))
+    assert mixed.exit_code == 2
+    assert "another model's" in mixed.output
     ElementTree.fromstring((out / "plot.svg").read_text())
 
 
@@ -72,6 +80,7 @@ def test_what_keeps_it_from_starting_is_said(server: LiveServer, tmp_path: Path)
     unknown = run(server, "--key", f"@{tmp_path / 'none'}")
     nobody = CliRunner().invoke(main, ["bench", "--url", "http://127.0.0.1:9"])
     nonsense = CliRunner().invoke(main, ["bench", "--url", "localhost"])
+    own = run(server, "--num-speculative-tokens", "3")
     keyless = CliRunner().invoke(main, ["bench", "--key", "k"])
 
     for result, message in (
@@ -79,6 +88,7 @@ def test_what_keeps_it_from_starting_is_said(server: LiveServer, tmp_path: Path)
         (nobody, "does not answer"),
         (nonsense, "is no address"),
         (keyless, "give its --url"),
+        (own, "How a gateway drafts is its own"),
     ):
         assert result.exit_code == 2, result.output
         assert message in result.output
@@ -96,6 +106,45 @@ async def test_a_connection_is_kept_and_says_what_it_does_not_understand(
     assert body
     connection.close()
     assert await first_model(server.url, None)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_kept_connection_that_the_server_has_ended_is_opened_again(late: bool) -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        await writer.drain()
+        if late and asked == 1:  # It ends while the next request is under way.
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        bodies = [(await connection.read("GET", "/"))[1] for _ in range(2)]
+        connection.close()
+
+    assert (bodies, asked) == ([b"ok", b"ok"], 2)
+
+
+async def test_a_server_that_answers_nothing_is_asked_once() -> None:
+    asked = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        connection = Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ConnectionError, match="ended the connection"):
+            await connection.read("GET", "/")
+
+    assert asked == 1
 
 
 async def test_a_stream_that_breaks_off_is_a_failure() -> None:

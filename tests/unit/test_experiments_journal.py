@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.experiments.journal import RESULTS, open_journal
+from gateway.experiments.journal import RESULTS, Journal, open_journal
 from gateway.experiments.prompts import in_turn, read_prompts, seed_of
 from gateway.types import Sampling
 
@@ -77,6 +77,20 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
         open_journal(tmp_path / "file", Settings(), Row),
     ):
         pass
+
+
+def test_a_fault_of_the_run_is_not_taken_for_the_folders(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="gone"), open_journal(tmp_path, Settings(), Row):
+        raise ConnectionError("gone")
+
+
+def test_a_row_that_finds_no_room_is_said_and_not_kept() -> None:
+    with Path("/dev/full").open("ab", buffering=0) as full:
+        journal = Journal[Row]([], full)
+        with pytest.raises(ConfigError, match="cannot write: No space left"):
+            journal.add(Row(1))
+
+    assert journal.rows == []
 
 
 def test_without_a_folder_rows_are_kept_in_memory() -> None:

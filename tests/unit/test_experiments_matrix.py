@@ -102,7 +102,7 @@ def test_what_says_nothing_about_speed_does_not_count_and_is_said() -> None:
 
 
 def test_evidence_against_a_mode_is_seen() -> None:
-    bet = Tally(num_tokens=16, log_factors={"leak": 4.0})
+    bet = Tally(num_tokens=16, log_factors={"leak": 5.0})
 
     assert speculative([block("a", 2.0, tally=Tally(num_tokens=16))]).sound
     assert not speculative([block("a", 2.0, tally=bet), block("b", 2.0, tally=bet)]).sound
@@ -174,6 +174,28 @@ def test_nothing_is_suggested_that_evidence_speaks_against() -> None:
 
     assert one.mode is Mode.STANDARD
     assert "evidence speaks against speculative" in one.reason
+
+
+def test_a_mode_that_gave_other_tokens_is_not_suggested_however_fast_it_was() -> None:
+    found = measured(
+        [block(str(i), 2.0 + i / 9, token_ids=(9,) * 16 if i == 3 else TEXT) for i in range(6)],
+        ARMS,
+        alpha=1e-3,
+    )
+
+    (one,) = suggest(found, policy("fastest"), min_speedup=1.0)
+
+    assert one.mode is Mode.STANDARD
+    assert "speculative gave other tokens" in one.reason
+
+
+def test_all_cells_share_alpha() -> None:
+    bet = Tally(num_tokens=16, log_factors={"leak": 8.5})
+    alone = [block("a", 2.0, tally=bet)]
+    many = [*alone, *(block(d, 2.0, domain=d) for d in DOMAINS[1:])]
+
+    assert not speculative(alone).sound
+    assert next(one for one in measured(many, ARMS, alpha=1e-3) if one.arm == "speculative").sound
 
 
 @pytest.mark.parametrize(

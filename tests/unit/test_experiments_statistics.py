@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gateway.experiments.statistics import student
@@ -13,11 +14,16 @@ from gateway.experiments.statistics.agreement import agreement
 from gateway.experiments.statistics.clusters import equivalence, interval
 from gateway.experiments.statistics.mmd import hamming_kernel, mmd_test
 from gateway.experiments.statistics.permutation import (
+    Signs,
     labellings,
     observed_labels,
     permutation_test,
 )
-from gateway.experiments.statistics.separation import separation_test
+from gateway.experiments.statistics.separation import (
+    NUM_FEATURES,
+    held_out_predictions,
+    separation_test,
+)
 
 # ---- agreement ------------------------------------------------------------------------------------
 
@@ -110,10 +116,14 @@ def test_a_difference_as_large_as_the_margin_is_seldom_called_equivalent() -> No
     assert called / 400 < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_what_never_varies_is_equivalent_exactly_within_the_margin() -> None:
-    assert equivalence([0.0] * 5, 0.1).p == 0.0
-    assert equivalence([0.1] * 5, 0.1).p == 1.0
-    assert not equivalence([0.0], 0.1).equivalent
+@pytest.mark.parametrize("values", [[], [0.0], [0.0] * 5, [0.05] * 5])
+def test_what_never_varies_shows_nothing(values: list[float]) -> None:
+    found = equivalence(values, 0.1)
+
+    assert (found.p, found.equivalent) == (None, False)
+
+
+def test_a_margin_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="margin"):
         equivalence([0.0, 0.0], 0.0)
 
@@ -128,6 +138,20 @@ def test_all_labellings_are_there_once_where_they_are_few() -> None:
     assert len({tuple(row) for row in found.signs}) == len(found.signs) == 6 * 2
     assert (found.signs[0] == observed_labels([2, 1])[0]).all()
     assert (found.signs[:, :4].sum(axis=1) == 0).all()
+
+
+def test_thousands_of_labellings_are_drawn_some_at_a_time() -> None:
+    seen: list[int] = []
+
+    def first_item(signs: Signs) -> npt.NDArray[np.float64]:
+        seen.append(len(signs))
+        return signs[:, 0]
+
+    found = permutation_test(first_item, [9], draws=2500)
+
+    assert seen == [1, 1000, 1000, 500]
+    assert found.p == pytest.approx(0.5, abs=0.05)
+    assert found.least == 1 / 2501
 
 
 def test_drawn_labellings_keep_the_sides_of_each_block_balanced() -> None:
@@ -218,3 +242,12 @@ def test_the_classifier_of_one_prompt_is_held_out_too() -> None:
 
     assert found.p > 0.3
     assert (told.statistic, told.p) == (1.0, pytest.approx(2 / 924))
+
+
+def test_tokens_that_are_a_table_apart_are_told_apart() -> None:
+    # The second side's tokens are the first's, all as far on as the table of features is long.
+    block = [(3,), (5,), (3 + NUM_FEATURES,), (5 + NUM_FEATURES,)]
+
+    assert np.abs(held_out_predictions([block, block])).max() > 1e-3
+    found = separation_test([(block[:1] * 6, block[2:3] * 6)] * 3)
+    assert found.statistic == 1.0

@@ -150,6 +150,7 @@ class LocalBackend:
                 self._loaded.created,
                 self._loaded.model.max_length,
                 fingerprint=self._loaded.fingerprint,
+                dtype=self._loaded.dtype,
             ),
         )
         self._queue_seconds = queue_seconds

@@ -31,7 +31,7 @@ class Equivalence(msgspec.Struct, frozen=True, kw_only=True):
 
     margin: float
     p: float | None
-    """None with fewer than two clusters."""
+    """None where fewer than two clusters, or no variation among them, leave nothing to go by."""
     equivalent: bool
 
 
@@ -59,12 +59,13 @@ def equivalence(values: Sequence[float], margin: float, *, alpha: float = ALPHA)
     """
     if margin <= 0:
         raise ValueError(f"the margin must be above 0, not {margin}")
-    if len(values) < 2:
+    mean, error = _mean_and_error(values) if values else (0.0, None)
+    # Values that are all the same, as zeros of a rare thing are, say nothing of how much they vary.
+    if not error:
         return Equivalence(margin=margin, p=None, equivalent=False)
-    mean, error = _mean_and_error(values)
     p = max(
-        _upper_tail(mean + margin, error or 0.0, len(values) - 1),
-        _upper_tail(margin - mean, error or 0.0, len(values) - 1),
+        _upper_tail(mean + margin, error, len(values) - 1),
+        _upper_tail(margin - mean, error, len(values) - 1),
     )
     return Equivalence(margin=margin, p=p, equivalent=p <= alpha)
 
@@ -80,7 +81,5 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def _upper_tail(difference: float, error: float, degrees: int) -> float:
-    """P(T >= difference / error); where nothing varies, 0 or 1."""
-    if error == 0.0:
-        return 0.0 if difference > 0 else 1.0
+    """P(T >= difference / error)."""
     return 1.0 - student.cdf(difference / error, degrees)

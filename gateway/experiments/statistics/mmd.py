@@ -58,5 +58,9 @@ def hamming_kernel(answers: Answers) -> npt.NDArray[np.float64]:
     padded = np.full((len(answers), longest), _END, dtype=np.int64)
     for row, answer in zip(padded, answers, strict=True):
         row[: len(answer)] = answer
-    gram: npt.NDArray[np.float64] = (padded[:, None, :] == padded[None, :, :]).mean(axis=2)
+    # By position: all pairs at all positions at once would not fit for long answers.
+    same = np.zeros((len(answers), len(answers)), dtype=np.int64)
+    for column in padded.T:
+        same += column[:, None] == column[None, :]
+    gram: npt.NDArray[np.float64] = same / longest
     return gram

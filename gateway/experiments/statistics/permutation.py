@@ -19,6 +19,8 @@ import numpy.typing as npt
 Signs = npt.NDArray[np.float64]
 """[labellings, items]: +1 for the first side, -1 for the second; the items block by block."""
 DRAWS = 999
+_CHUNK = 1000
+"""Drawn labellings that are there at a time."""
 _TIE = 1e-9
 """Statistics that differ by rounding alone are equal."""
 
@@ -30,6 +32,8 @@ class TwoSample(msgspec.Struct, frozen=True, kw_only=True):
     p: float
     enumerated: bool
     """Whether every labelling was tried, or some were drawn."""
+    least: float
+    """The smallest p that could have come out."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,11 @@ def labellings(sizes: Sequence[int], *, draws: int = DRAWS, seed: int = 0) -> La
 
     All of them where they are no more than ``draws`` + 1.
     """
-    total = math.prod(math.comb(2 * size, size) for size in sizes)
-    if total <= draws + 1:
+    if _number(sizes) <= draws + 1:
         ways = [_all_of_a_block(size) for size in sizes]
         rows = [np.concatenate(row) for row in itertools.product(*ways)] if ways else []
         return Labellings(np.array(rows).reshape(len(rows), 2 * sum(sizes)), True)
-    generator = np.random.default_rng(seed)
-    blocks = [
-        generator.permuted(np.tile(np.repeat([1.0, -1.0], size), (draws, 1)), axis=1)
-        for size in sizes
-    ]
-    return Labellings(np.concatenate(blocks, axis=1), False)
+    return Labellings(_drawn(np.random.default_rng(seed), sizes, draws), False)
 
 
 def permutation_test(
@@ -78,12 +76,37 @@ def permutation_test(
     (Phipson and Smyth, Permutation p-values should never be zero, 2010).
     """
     observed = float(statistic(observed_labels(sizes))[0])
-    others = labellings(sizes, draws=draws, seed=seed)
-    values = statistic(others.signs)
-    reached = int((values >= observed - _TIE * max(1.0, abs(observed))).sum())
-    count = len(values)
-    p = reached / count if others.enumerated else (1 + reached) / (1 + count)
-    return TwoSample(statistic=observed, p=p, enumerated=others.enumerated)
+    if _number(sizes) <= draws + 1:
+        values = statistic(labellings(sizes, draws=draws).signs)
+        count, reached = len(values), _reached(values, observed)
+        least = _reached(values, float(values.max())) / count
+        return TwoSample(statistic=observed, p=reached / count, enumerated=True, least=least)
+    generator = np.random.default_rng(seed)
+    reached = 0
+    # Some at a time: thousands of labellings of thousands of answers would fill the memory.
+    for start in range(0, draws, _CHUNK):
+        signs = _drawn(generator, sizes, min(_CHUNK, draws - start))
+        reached += _reached(statistic(signs), observed)
+    p, least = (1 + reached) / (1 + draws), 1 / (1 + draws)
+    return TwoSample(statistic=observed, p=p, enumerated=False, least=least)
+
+
+def _number(sizes: Sequence[int]) -> int:
+    """Of all labellings."""
+    return math.prod(math.comb(2 * size, size) for size in sizes)
+
+
+def _reached(values: npt.NDArray[np.float64], bound: float) -> int:
+    return int((values >= bound - _TIE * max(1.0, abs(bound))).sum())
+
+
+def _drawn(generator: np.random.Generator, sizes: Sequence[int], count: int) -> Signs:
+    """[count, items]."""
+    blocks = [
+        generator.permuted(np.tile(np.repeat([1.0, -1.0], size), (count, 1)), axis=1)
+        for size in sizes
+    ]
+    return np.concatenate(blocks, axis=1)
 
 
 def _all_of_a_block(size: int) -> list[npt.NDArray[np.float64]]:

@@ -81,7 +81,8 @@ def _features(blocks: Sequence[Answers]) -> Floats:
 def _counts(answer: Sequence[int]) -> Floats:
     ids = np.asarray(answer, dtype=np.int64)
     pairs = ids[:-1] * 31 + ids[1:] + 1_000_003
-    slots = np.concatenate([ids, pairs]) * _TURN % (1 << 32) % NUM_FEATURES
+    # The high bits: the low ones of a product are those of the low bits alone.
+    slots = (np.concatenate([ids, pairs]) * _TURN % (1 << 32)) * NUM_FEATURES >> 32
     counts = np.sqrt(np.bincount(slots, minlength=NUM_FEATURES).astype(np.float64))
     norm = float(np.linalg.norm(counts))
     scaled: Floats = counts / norm if norm else counts
