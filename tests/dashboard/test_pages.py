@@ -104,6 +104,26 @@ def test_the_overview_counts_the_day(page: Page) -> None:
     expect(page).to_have_url(f"{page.url.split('#')[0]}#/decisions?domain=code&since=24h")
 
 
+def test_a_failed_attestation_in_a_group_that_is_left_out_is_still_counted(opened: Open) -> None:
+    page = opened(None)
+
+    def cut_off(route: Any) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        if body["by"] == ["executed"]:
+            body["groups"][-1]["attestation_failed"] = 1
+        else:
+            body |= {"groups": body["groups"][:1], "truncated": True}
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/v1/decisions/stats?*", cut_off)
+    give_key(page, ADMIN)
+    tiles = page.locator(".tiles")
+    expect(tiles).to_contain_text("Attestation failures1")
+    expect(tiles).to_contain_text(f"Requests{NUMBER}")
+    expect(page.get_by_text("There are more groups than the server counts")).to_be_visible()
+
+
 def test_decisions_are_paged_by_the_server_and_filtered_in_the_address(page: Page) -> None:
     go(page, "decisions")
     rows = page.locator("tbody tr")

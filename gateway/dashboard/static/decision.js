@@ -180,7 +180,7 @@ function timings(outcome) {
         h("li", {}, h("span", { class: "signal-name" }, name), gauge(value / most, { label: `${name} ${seconds(value)}` }), h("span", { class: "number" }, seconds(value))),
       ),
     ),
-    decode > 0 && h("p", { class: "note" }, `${fixed((usage.completion_tokens - 1) / decode, 1)} tokens per second after the first`),
+    decode > 0 && usage.completion_tokens > 1 && h("p", { class: "note" }, `${fixed((usage.completion_tokens - 1) / decode, 1)} tokens per second after the first`),
   );
 }
 
