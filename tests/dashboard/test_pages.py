@@ -106,6 +106,7 @@ def test_the_overview_counts_the_day(page: Page) -> None:
 
 def test_a_failed_attestation_in_a_group_that_is_left_out_is_still_counted(opened: Open) -> None:
     page = opened(None)
+    expect(page.get_by_text("This gateway asks for a key")).to_be_visible()
 
     def cut_off(route: Any) -> None:
         answer = route.fetch()
@@ -209,6 +210,45 @@ def test_a_candidate_is_checked_compared_tried_applied_and_taken_back(opened: Op
     page.get_by_role("button", name="Yes, roll back").click()
     expect(page.locator(".notice[role=status]")).to_contain_text("is in force again")
     assert page.get_by_label("The candidate's text").input_value() == before
+
+
+def test_a_candidate_outlives_another_ones_change(opened: Open) -> None:
+    page = opened()
+    go(page, "policy")
+    editor = page.get_by_label("The candidate's text")
+    text = editor.input_value() + "# mine\n"
+    editor.fill(text)
+    expect(page.get_by_text("Valid, and its tests")).to_be_visible()
+    refusal = {"error": {"message": "Another policy is in force by now."}}
+    page.route(
+        "**/v1/policy",
+        lambda route: (
+            route.fulfill(status=412, json=refusal)
+            if route.request.method == "PUT"
+            else route.fallback()
+        ),
+    )
+    page.get_by_role("button", name="Apply it").click()
+    page.get_by_role("button", name="Yes, bring it into force").click()
+    expect(page.get_by_role("alert")).to_contain_text("Somebody was faster")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".diff .plus")).to_contain_text("# mine")
+    assert editor.input_value() == text
+
+
+def test_a_check_of_an_older_text_does_not_free_the_apply_button(opened: Open) -> None:
+    page = opened()
+    held: list[Any] = []
+    page.route("**/v1/policy/validate", lambda route: held.append(route))
+    go(page, "policy")
+    editor = page.get_by_label("The candidate's text")
+    with page.expect_request("**/v1/policy/validate"):
+        editor.fill(editor.input_value() + "# valid\n")
+    editor.press_sequentially("x")
+    with page.expect_response("**/v1/policy/validate"):
+        held[0].continue_()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert page.get_by_role("button", name="Apply it").is_disabled()
 
 
 def test_the_editor_offers_what_the_schema_allows(page: Page) -> None:
