@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,9 @@ def test_a_decision_shows_why_and_what_ran_and_hostile_text_stays_text(page: Pag
     expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
     assert page.locator("main img, main script").count() == 0
     assert page.title() == "Decisions · Draftgate"
+    expect(page.get_by_text(f"draftgate decisions replay {LAST}", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_role("button", name=re.compile("^(Copied|Selected)"))).to_be_visible()
     # A seed is larger than what a float holds.
     expect(page.get_by_text(str(2**63 - 1), exact=True)).to_be_visible()
 
@@ -359,6 +364,28 @@ def test_the_first_key_leads_past_the_navigation(opened: Open) -> None:
     assert "#main" not in page.url
 
 
+def test_a_broken_address_or_script_does_not_leave_the_page_loading(opened: Open) -> None:
+    page = opened()
+    go(page, "%")
+    expect(page.locator(".tiles")).to_be_visible()
+    page.route("**/dashboard/evidence.js", lambda route: route.abort())
+    go(page, "evidence")
+    expect(page.get_by_role("alert")).to_contain_text("did not load")
+    expect(page.locator(".loading")).to_have_count(0)
+
+
+def test_a_refresh_leaves_the_focus_where_it_was(opened: Open) -> None:
+    page = opened(None)
+    page.clock.install()
+    give_key(page, ADMIN)
+    link = page.locator(".multiples").get_by_role("link", name="code")
+    link.focus()
+    link.evaluate("element => { element.dataset.old = 'yes'; }")
+    page.clock.run_for(16_000)
+    expect(page.locator("[data-old]")).to_have_count(0)
+    expect(link).to_be_focused()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_fits_is_accessible_and_has_its_picture_taken(
     opened: Open, busiest: Any, shots: Path, width: int
@@ -372,11 +399,12 @@ def test_every_page_fits_is_accessible_and_has_its_picture_taken(
         wide = page.evaluate("() => document.documentElement.scrollWidth > innerWidth")
         assert not wide, f"{place} is wider than {width}"
         name = place.split("/")[0] + ("-one" if "/" in place else "")
-        for scheme in ("light", "dark"):
+        # Both widths and both themes are looked at, though each with each only by who wants pictures.
+        checked = "dark" if width == 390 else "light"
+        for scheme in ("light", "dark") if "DRAFTGATE_SCREENSHOTS" in os.environ else (checked,):
             page.emulate_media(color_scheme=scheme)
             page.screenshot(path=shots / f"{name}-{width}-{scheme}.png", full_page=True)
-            # Both widths and both themes are looked at, though not each with each.
-            if (scheme == "dark") == (width == 390):
+            if scheme == checked:
                 serious += _faults(page, place)
     assert serious == []
 

@@ -2,7 +2,7 @@
 
 import { call, failure, query, text } from "./api.js";
 import { MODES, modeLegend, stacked, wide } from "./charts.js";
-import { badge, card, chip, count, fixed, h, loading, percent, replace, select, short, seconds, table, tile, words } from "./dom.js";
+import { badge, card, chip, count, fixed, h, loading, percent, redraw, replace, select, short, seconds, table, tile, words } from "./dom.js";
 
 const SPANS = {
   "24h": { text: "last 24 hours", by: "hour", step: 3600, columns: 24, refresh: 15 },
@@ -28,7 +28,7 @@ export function show(root, { parameters, title }) {
     clearTimeout(timer);
     try {
       const found = await read(span, ending.signal);
-      replace(body, found.stats.groups.length ? pictures(found, span) : nothing(found, span));
+      redraw(body, found.stats.groups.length ? pictures(found, span) : nothing(found, span));
     } catch (error) {
       if (error.name === "AbortError") return;
       replace(body, failure(error, { retry: refresh, needs: "decisions:read" }));
