@@ -69,9 +69,11 @@ class Archive:
         """One page of what the caller may see, newest first. Raises InvalidRequest."""
         return await self._reader.list(visible(filters, grant), limit=limit, cursor=cursor)
 
-    async def stats(self, filters: Filters, grant: Grant, by: Sequence[str]) -> Statistics:
+    async def stats(
+        self, filters: Filters, grant: Grant, by: Sequence[str], *, quantiles: bool = True
+    ) -> Statistics:
         """Counts of what the caller may see. Raises InvalidRequest."""
-        return await self._reader.stats(visible(filters, grant), by=by)
+        return await self._reader.stats(visible(filters, grant), by=by, quantiles=quantiles)
 
     async def read(self, decision_id: str, grant: Grant) -> tuple[Entry, Mapping[str, str]]:
         """The entry, and its captured texts by kind; that they were read is on record before.

@@ -160,9 +160,10 @@ async def count_decisions(
     """Counts, tokens and durations by what decisions have in common."""
     pairs = list(request.query_params.multi_items())
     by = [name for key, value in pairs if key == "by" for name in value.split(",") if name]
-    filters = parse((key, value) for key, value in pairs if key != "by")
+    filters = parse((key, value) for key, value in pairs if key not in ("by", "quantiles"))
+    quantiles = _switch("quantiles", _once(pairs, "quantiles"))
     names = by if any(key == "by" for key, _ in pairs) else DEFAULT_BY
-    found = await archive.stats(filters, grant, names)
+    found = await archive.stats(filters, grant, names, quantiles=quantiles)
     body = StatisticsObject(by=found.by, groups=found.groups, truncated=found.truncated)
     return Response(body, headers={"x-request-id": request_id(request)})
 
@@ -252,6 +253,12 @@ def _once(pairs: Sequence[tuple[str, str]], name: str) -> str | None:
     if len(values) > 1:
         raise InvalidRequest(f"{name!r} is given twice; give it once.", param=name)
     return values[0] if values else None
+
+
+def _switch(name: str, text: str | None) -> bool:
+    if text not in (None, "true", "false"):
+        raise InvalidRequest(f"{name!r} is {cut(text)!r}; it must be true or false.", param=name)
+    return text != "false"
 
 
 def _limit(text: str | None) -> int:

@@ -143,11 +143,16 @@ class DecisionReader:
         return await self._read(read)
 
     async def stats(
-        self, filters: Filters | None = None, *, by: Sequence[str] = DEFAULT_BY
+        self,
+        filters: Filters | None = None,
+        *,
+        by: Sequence[str] = DEFAULT_BY,
+        quantiles: bool = True,
     ) -> Statistics:
         """Counts, tokens and durations by the dimensions ``by``. Raises InvalidRequest."""
         names = dimensions(by)
-        return await self._read(lambda c: compute(c, filters or Filters(), names))
+        wanted = filters or Filters()
+        return await self._read(lambda c: compute(c, wanted, names, quantiles=quantiles))
 
     async def changes(self, *, limit: int = 100) -> tuple[PolicyChange, ...]:
         """The last policy changes, newest first."""

@@ -9,6 +9,8 @@ import pytest
 from gateway.config import AuthConfig, GatewayConfig, KeyConfig
 from tests.live import LiveServer
 
+NO_QUANTILES = {"p50": None, "p95": None}
+
 
 def _key(name: str, admin: bool = False) -> KeyConfig:
     return KeyConfig(name, hashlib.sha256(name.encode()).hexdigest(), team="lab", admin=admin)
@@ -93,6 +95,8 @@ def test_statistics_are_of_what_the_caller_may_see(live: LiveServer) -> None:
     assert _get(live, "", "bob", "/v1/decisions/stats")["by"] == ["domain", "mode"]
     (one,) = _get(live, "by=", path="/v1/decisions/stats")["groups"]
     assert (one["requests"], one["by"]) == (5, {})
+    (quick,) = _get(live, "by=&quantiles=false", path="/v1/decisions/stats")["groups"]
+    assert quick == one | dict.fromkeys(("first_token", "total", "gateway"), NO_QUANTILES)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,16 @@ def test_a_wrong_parameter_is_a_400_that_names_it(live: LiveServer, query: str, 
     assert answer.json()["error"]["param"] == param
 
 
-def test_an_unknown_dimension_is_a_400_that_names_it(live: LiveServer) -> None:
-    answer = live.get("/v1/decisions/stats?by=colour", authorization="Bearer ann")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "by")
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("by=colour", "by"),
+        ("quantiles=no", "quantiles"),
+        ("quantiles=true&quantiles=true", "quantiles"),
+    ],
+)
+def test_a_wrong_parameter_of_the_statistics_is_a_400_that_names_it(
+    live: LiveServer, query: str, param: str
+) -> None:
+    answer = live.get(f"/v1/decisions/stats?{query}", authorization="Bearer ann")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

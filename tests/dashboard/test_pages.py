@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,27 @@ def test_the_overview_counts_the_day(page: Page) -> None:
     expect(page).to_have_url(f"{page.url.split('#')[0]}#/decisions?domain=code&since=24h")
 
 
+def test_a_failed_attestation_in_a_group_that_is_left_out_is_still_counted(opened: Open) -> None:
+    page = opened(None)
+    expect(page.get_by_text("This gateway asks for a key")).to_be_visible()
+
+    def cut_off(route: Any) -> None:
+        answer = route.fetch()
+        body = answer.json()
+        if body["by"] == ["executed"]:
+            body["groups"][-1]["attestation_failed"] = 1
+        else:
+            body |= {"groups": body["groups"][:1], "truncated": True}
+        route.fulfill(response=answer, json=body)
+
+    page.route("**/v1/decisions/stats?*", cut_off)
+    give_key(page, ADMIN)
+    tiles = page.locator(".tiles")
+    expect(tiles).to_contain_text("Attestation failures1")
+    expect(tiles).to_contain_text(f"Requests{NUMBER}")
+    expect(page.get_by_text("There are more groups than the server counts")).to_be_visible()
+
+
 def test_decisions_are_paged_by_the_server_and_filtered_in_the_address(page: Page) -> None:
     go(page, "decisions")
     rows = page.locator("tbody tr")
@@ -134,6 +157,9 @@ def test_a_decision_shows_why_and_what_ran_and_hostile_text_stays_text(page: Pag
     expect(page.get_by_text("<img src=x onerror=").first).to_be_visible()
     assert page.locator("main img, main script").count() == 0
     assert page.title() == "Decisions · Draftgate"
+    expect(page.get_by_text(f"draftgate decisions replay {LAST}", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.get_by_role("button", name=re.compile("^(Copied|Selected)"))).to_be_visible()
     # A seed is larger than what a float holds.
     expect(page.get_by_text(str(2**63 - 1), exact=True)).to_be_visible()
 
@@ -189,6 +215,45 @@ def test_a_candidate_is_checked_compared_tried_applied_and_taken_back(opened: Op
     page.get_by_role("button", name="Yes, roll back").click()
     expect(page.locator(".notice[role=status]")).to_contain_text("is in force again")
     assert page.get_by_label("The candidate's text").input_value() == before
+
+
+def test_a_candidate_outlives_another_ones_change(opened: Open) -> None:
+    page = opened()
+    go(page, "policy")
+    editor = page.get_by_label("The candidate's text")
+    text = editor.input_value() + "# mine\n"
+    editor.fill(text)
+    expect(page.get_by_text("Valid, and its tests")).to_be_visible()
+    refusal = {"error": {"message": "Another policy is in force by now."}}
+    page.route(
+        "**/v1/policy",
+        lambda route: (
+            route.fulfill(status=412, json=refusal)
+            if route.request.method == "PUT"
+            else route.fallback()
+        ),
+    )
+    page.get_by_role("button", name="Apply it").click()
+    page.get_by_role("button", name="Yes, bring it into force").click()
+    expect(page.get_by_role("alert")).to_contain_text("Somebody was faster")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".diff .plus")).to_contain_text("# mine")
+    assert editor.input_value() == text
+
+
+def test_a_check_of_an_older_text_does_not_free_the_apply_button(opened: Open) -> None:
+    page = opened()
+    held: list[Any] = []
+    page.route("**/v1/policy/validate", lambda route: held.append(route))
+    go(page, "policy")
+    editor = page.get_by_label("The candidate's text")
+    with page.expect_request("**/v1/policy/validate"):
+        editor.fill(editor.input_value() + "# valid\n")
+    editor.press_sequentially("x")
+    with page.expect_response("**/v1/policy/validate"):
+        held[0].continue_()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert page.get_by_role("button", name="Apply it").is_disabled()
 
 
 def test_the_editor_offers_what_the_schema_allows(page: Page) -> None:
@@ -299,6 +364,28 @@ def test_the_first_key_leads_past_the_navigation(opened: Open) -> None:
     assert "#main" not in page.url
 
 
+def test_a_broken_address_or_script_does_not_leave_the_page_loading(opened: Open) -> None:
+    page = opened()
+    go(page, "%")
+    expect(page.locator(".tiles")).to_be_visible()
+    page.route("**/dashboard/evidence.js", lambda route: route.abort())
+    go(page, "evidence")
+    expect(page.get_by_role("alert")).to_contain_text("did not load")
+    expect(page.locator(".loading")).to_have_count(0)
+
+
+def test_a_refresh_leaves_the_focus_where_it_was(opened: Open) -> None:
+    page = opened(None)
+    page.clock.install()
+    give_key(page, ADMIN)
+    link = page.locator(".multiples").get_by_role("link", name="code")
+    link.focus()
+    link.evaluate("element => { element.dataset.old = 'yes'; }")
+    page.clock.run_for(16_000)
+    expect(page.locator("[data-old]")).to_have_count(0)
+    expect(link).to_be_focused()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_fits_is_accessible_and_has_its_picture_taken(
     opened: Open, busiest: Any, shots: Path, width: int
@@ -312,11 +399,12 @@ def test_every_page_fits_is_accessible_and_has_its_picture_taken(
         wide = page.evaluate("() => document.documentElement.scrollWidth > innerWidth")
         assert not wide, f"{place} is wider than {width}"
         name = place.split("/")[0] + ("-one" if "/" in place else "")
-        for scheme in ("light", "dark"):
+        # Both widths and both themes are looked at, though each with each only by who wants pictures.
+        checked = "dark" if width == 390 else "light"
+        for scheme in ("light", "dark") if "DRAFTGATE_SCREENSHOTS" in os.environ else (checked,):
             page.emulate_media(color_scheme=scheme)
             page.screenshot(path=shots / f"{name}-{width}-{scheme}.png", full_page=True)
-            # Both widths and both themes are looked at, though not each with each.
-            if (scheme == "dark") == (width == 390):
+            if scheme == checked:
                 serious += _faults(page, place)
     assert serious == []
 

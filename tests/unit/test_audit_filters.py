@@ -206,6 +206,7 @@ async def test_statistics_count_what_the_filters_leave(
         draft_tokens=80,
         accepted_tokens=60,
         acceptance_rate=0.75,
+        decode_tokens=95,
         decode_seconds=pytest.approx(5 * 0.35),
         attestation_failed=1,
         tightened=0,
@@ -231,6 +232,31 @@ async def test_quantiles_are_those_of_each_group_by_nearest_rank(
         "fast": (Quantiles(10.0, 19.0), Quantiles(11.0, 20.0)),
         "slow": (Quantiles(100.0, 190.0), Quantiles(100.0, 190.0)),
     }
+
+
+async def test_without_quantiles_all_else_is_the_same(
+    store: DecisionStore, reader: DecisionReader
+) -> None:
+    await _write(store)
+    full, plain = await reader.stats(), await reader.stats(quantiles=False)
+    none = {"first_token": Quantiles(), "total": Quantiles(), "gateway": Quantiles()}
+    assert plain.groups == tuple(msgspec.structs.replace(group, **none) for group in full.groups)
+    assert all(group.total.p50 for group in full.groups if group.open < group.requests)
+
+
+async def test_only_tokens_after_the_first_text_are_in_the_decoding_time(
+    store: DecisionStore, reader: DecisionReader
+) -> None:
+    for number, (tokens, first) in enumerate(((0, None), (1, 0.1), (5, 0.1), (3, None))):
+        await store.append_decision(decision_record(number))
+        outcome = outcome_record(
+            number,
+            execution=_execution(usage=Usage(1, tokens)),
+            timings=Timings(total=0.5, first_token=first),
+        )
+        await store.append_outcome(outcome)
+    (group,) = (await reader.stats(by=())).groups
+    assert (group.completion_tokens, group.decode_tokens) == (9, 4)
 
 
 async def test_statistics_of_nothing_and_of_requests_that_still_run(

@@ -1,6 +1,6 @@
 // The frame: which page is shown, and the key.
 
-import { hasKey, useKey } from "./api.js";
+import { failure, hasKey, useKey } from "./api.js";
 import { announce, h, loading, replace } from "./dom.js";
 
 const PAGES = [
@@ -17,10 +17,19 @@ const keyInput = document.getElementById("key-input");
 let leave = () => {};
 let turn = 0;
 
+/** A part of the address; what is not well escaped stays as it was written. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** "#/decisions/dec_1?mode=standard" → its page, the rest of its path, and its parameters. */
 function address() {
   const [path, parameters = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [name, ...rest] = path.split("/").map(decodeURIComponent);
+  const [name, ...rest] = path.split("/").map(decoded);
   return { name: name || "overview", rest, parameters: new URLSearchParams(parameters) };
 }
 
@@ -41,10 +50,17 @@ async function show({ moveFocus = true } = {}) {
   document.title = `${title} · Draftgate`;
   const root = h("div", { class: `page page-${known}` }, h("h1", {}, title), loading());
   replace(main, root);
-  const page = await load();
-  if (mine !== turn) return;
-  // A page gives back what ends its timers and streams.
-  leave = page.show(root, { rest, parameters, title }) || (() => {});
+  try {
+    const page = await load();
+    if (mine !== turn) return;
+    // A page gives back what ends its timers and streams.
+    leave = page.show(root, { rest, parameters, title }) || (() => {});
+  } catch (error) {
+    if (mine !== turn) return;
+    // A browser may keep a script that failed to load, so that asking for it again would not help.
+    const broken = new Error(`The script of this page did not load or failed (${error.message}). Loading all anew forgets the key.`);
+    replace(root, h("h1", {}, title), failure(broken, { retry: () => location.reload() }));
+  }
   if (moveFocus) {
     main.focus({ preventScroll: true });
     scrollTo(0, 0);

@@ -3,7 +3,7 @@
 import { call, failure } from "./api.js";
 import { gauge, legend } from "./charts.js";
 import { notes } from "./decisions.js";
-import { badge, card, chip, count, fixed, h, loading, moment, percent, replace, s, seconds, table, tile, words } from "./dom.js";
+import { announce, badge, button, card, chip, count, fixed, h, loading, moment, percent, replace, s, seconds, table, tile, words } from "./dom.js";
 
 const WAIT_SECONDS = 2;
 
@@ -38,6 +38,7 @@ function parts(entry) {
     h("div", { class: "columns" }, executed(record, outcome), timings(outcome)),
     outcome && drafts(outcome.execution),
     h("div", { class: "columns" }, standing(entry), chain(entry.id), afterwards(entry)),
+    replay(entry.id),
     raw(entry),
   ];
 }
@@ -180,7 +181,7 @@ function timings(outcome) {
         h("li", {}, h("span", { class: "signal-name" }, name), gauge(value / most, { label: `${name} ${seconds(value)}` }), h("span", { class: "number" }, seconds(value))),
       ),
     ),
-    decode > 0 && h("p", { class: "note" }, `${fixed((usage.completion_tokens - 1) / decode, 1)} tokens per second after the first`),
+    decode > 0 && usage.completion_tokens > 1 && h("p", { class: "note" }, `${fixed((usage.completion_tokens - 1) / decode, 1)} tokens per second after the first`),
   );
 }
 
@@ -273,7 +274,7 @@ function standing({ texts, erased, accesses, decision }) {
   );
 }
 
-/** The links of its records; read by itself, as it needs another scope. */
+/** The links of its records; read by itself, as the server reads and checks them anew. */
 function chain(id) {
   const body = h("div", {}, loading());
   async function load() {
@@ -319,6 +320,28 @@ function afterwards({ feedback, shadow }) {
         )
       : h("p", {}, "It was not decoded again."),
     said.length ? h("ul", { class: "plain" }, said) : h("p", { class: "note" }, "No feedback."),
+  );
+}
+
+/** The command that decodes it again: it needs the model and the key of the texts, not this page. */
+function replay(id) {
+  const command = h("code", { class: "long" }, `draftgate decisions replay ${id}`);
+  const copy = button("Copy the command", async () => {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      copy.textContent = "Copied";
+    } catch {
+      // Browsers lend the clipboard to HTTPS and to this very machine alone, and may ask.
+      getSelection().selectAllChildren(command);
+      copy.textContent = "Selected: copy it by keyboard";
+    }
+    announce(copy.textContent);
+  });
+  return card(
+    "Replay",
+    { note: "in standard mode, where the model is" },
+    h("p", {}, command),
+    h("p", { class: "actions" }, copy),
   );
 }
 

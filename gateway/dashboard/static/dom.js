@@ -31,6 +31,17 @@ export function replace(element, ...children) {
   return element;
 }
 
+const known = (element) => element.id || element.getAttribute("href") || element.getAttribute("aria-label") || element.textContent;
+
+/** Replace what is drawn again and again; whoever had come to a part of it by keyboard stays there. */
+export function redraw(element, ...children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  replace(element, ...children);
+  if (!focused) return;
+  const same = [...element.querySelectorAll(focused.tagName)].find((each) => known(each) === known(focused));
+  same?.focus({ preventScroll: true });
+}
+
 /** Said to screen readers, and to nobody else. */
 export function announce(text) {
   document.getElementById("live").textContent = text;

@@ -2,7 +2,7 @@
 
 import { call, failure } from "./api.js";
 import { evidenceChart, interval, wide } from "./charts.js";
-import { announce, badge, card, chip, count, fixed, h, loading, moment, percent, replace, state, table, tile, words } from "./dom.js";
+import { announce, badge, card, chip, count, fixed, h, loading, moment, percent, redraw, replace, state, table, tile, words } from "./dom.js";
 
 const NEEDS = "policy:write";
 const REFRESH_SECONDS = 10;
@@ -38,7 +38,7 @@ function showCells(context) {
   async function load() {
     try {
       const { data } = await call("v1/evidence", { signal: context.signal });
-      replace(body, data.length ? cells(data) : state("No evidence yet", "A cell appears with the first finished request of its kind: its domain, mode, verifier, model and draft source."));
+      redraw(body, data.length ? cells(data) : state("No evidence yet", "A cell appears with the first finished request of its kind: its domain, mode, verifier, model and draft source."));
       later(context, load);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -122,7 +122,7 @@ function showCell(context, id) {
       const found = await call(`v1/evidence/${encodeURIComponent(id)}`, { signal: context.signal });
       heading.textContent = cellName(found.reading.cell);
       // A reason that is being written must not be lost to a refresh.
-      if (!body.querySelector("textarea:focus") && !body.querySelector("textarea")?.value) replace(body, cell(found, id, load));
+      if (!body.querySelector("textarea:focus") && !body.querySelector("textarea")?.value) redraw(body, cell(found, id, load));
       later(context, load);
     } catch (error) {
       if (error.name !== "AbortError") replace(body, refusedOrOff(error, load));

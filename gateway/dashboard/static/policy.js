@@ -112,6 +112,8 @@ function candidate(policy, reload) {
   };
   text.addEventListener("input", () => {
     clearTimeout(timer);
+    // A check under way is of the text as it was.
+    turn += 1;
     apply.disabled = true;
     timer = setTimeout(check, 500);
   });
@@ -135,13 +137,24 @@ function candidate(policy, reload) {
     sure.focus();
   }
 
+  /** After another's change: compare with and replace what is in force now; the text stays. */
+  async function catchUp() {
+    try {
+      policy = await call("v1/policy");
+      await check();
+      await compare();
+    } catch (error) {
+      replace(answer, failure(error, { needs: NEEDS, retry: catchUp }));
+    }
+  }
+
   async function bring() {
     try {
       const found = await call("v1/policy", { method: "PUT", body: { policy: text.value }, headers: { "if-match": `"${policy.hash}"` } });
       announce("The candidate is in force.");
       reload(`${found.name} ${found.hash.slice(0, 12)} is in force.`);
     } catch (error) {
-      replace(answer, failure(error, { needs: NEEDS, retry: error.status === 412 ? () => reload() : null }));
+      replace(answer, failure(error, { needs: NEEDS, retry: error.status === 412 ? catchUp : null }));
     }
   }
 
@@ -153,7 +166,7 @@ function candidate(policy, reload) {
     problems,
     h("p", { class: "actions" }, button("Check", check), button("What would change", compare), apply, button("Take the policy in force", () => ((text.value = policy.text), check()))),
     answer,
-    tryIt(() => text.value, policy),
+    tryIt(() => (text.value === policy.text ? null : text.value)),
   );
 }
 
@@ -230,8 +243,8 @@ export function lineDiff(old, now) {
   return h("div", { class: "diff", tabindex: "0", role: "region", "aria-label": "Lines that differ" }, shown);
 }
 
-/** Explain: what would be decided for a prompt, by the candidate or by what is in force. */
-function tryIt(candidateText, policy) {
+/** Explain: what would be decided for a prompt, by the candidate (null: it is what is in force) or by what is in force. */
+function tryIt(candidateText) {
   const prompt = h("textarea", { id: "try-prompt", class: "prose", rows: "3" }, "What is the highest daily dose of ibuprofen?");
   const which = select("Judged by", "try-policy", [["candidate", "the candidate"], ["active", "the policy in force"]], "candidate");
   const wish = select("The caller asks for", "try-mode", [["", "no mode"], ["standard", "standard"], ["speculative", "speculative"], ["hybrid", "hybrid"]], "");
@@ -243,7 +256,8 @@ function tryIt(candidateText, policy) {
     try {
       const name = form.elements["try-model"].value.trim() || (await call("v1/models")).data[0]?.id;
       const body = { request: { model: name, messages: [{ role: "user", content: prompt.value }] } };
-      if (form.elements["try-policy"].value === "candidate" && candidateText() !== policy.text) body.policy = candidateText();
+      const candidate = candidateText();
+      if (form.elements["try-policy"].value === "candidate" && candidate !== null) body.policy = candidate;
       const asked = form.elements["try-mode"].value;
       const found = await call("v1/decisions/explain", { method: "POST", body, headers: asked ? { "x-draftgate-mode": asked } : {} });
       replace(answer, explained(found));
