@@ -19,6 +19,7 @@ from gateway.audit.attestation import attest
 from gateway.audit.digests import Digests
 from gateway.audit.record import DecisionRecord, OutcomeRecord, RequestFacts, Timings
 from gateway.backends.base import Backend, Generation, Traced
+from gateway.chunk import Chunk
 from gateway.errors import BackendFailed, DeadlineExceeded, GatewayError
 from gateway.execution import Execution
 from gateway.opinion import Review
@@ -26,7 +27,6 @@ from gateway.reply import Receipt
 from gateway.types import (
     Caller,
     ChatRequest,
-    Chunk,
     Decision,
     FinishReason,
     Job,

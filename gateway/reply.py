@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.chunk import Chunk
 from gateway.errors import BackendFailed, GatewayError, Unavailable
-from gateway.types import Chunk, Decision
+from gateway.types import Decision
 
 MAX_WAITING_CHUNKS = 64
 

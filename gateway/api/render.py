@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.chunk import CallPiece, Chunk, TokenLogprob
 from gateway.errors import GatewayError
 from gateway.reply import Receipt, Reply
-from gateway.types import CallPiece, Chunk, FinishReason, TokenLogprob, Usage
+from gateway.types import FinishReason, Usage
 
 Event = Mapping[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from gateway.api.render import Event, read_all
 from gateway.api.sse import HEARTBEAT, frame
+from gateway.chunk import Chunk
 from gateway.errors import GatewayError
 from gateway.reply import Receipt, Reply
-from gateway.types import Chunk
 
 
 class Teller(Protocol):

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 
 from gateway.api.render import ChatRendering, Choice, Event, call_object, piece_object
+from gateway.chunk import CallPiece, Chunk
 from gateway.reply import Receipt
-from gateway.types import CallPiece, Chunk, FinishReason
+from gateway.types import FinishReason
 
 _HEAD = re.compile(r'\{"name": "([^"]*)", "arguments": ')
 # Numbers are only passed over: a long one is no error.

@@ -9,10 +9,11 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from gateway.again import Run
+from gateway.chunk import Chunk
 from gateway.errors import UnsupportedParameter
 from gateway.execution import Execution
 from gateway.log import Log
-from gateway.types import ChatRequest, Chunk, Decision, Job, ModelInfo, Prompt
+from gateway.types import ChatRequest, Decision, Job, ModelInfo, Prompt
 
 
 class BackendStatus(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.types import CallPiece, ChatRequest, Chunk, FinishReason
+from gateway.chunk import CallPiece, Chunk
+from gateway.types import ChatRequest, FinishReason
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _BARE_MARKERS = ("[TOOL_CALLS]", "<|python_tag|>")

@@ -17,6 +17,7 @@ import msgspec
 
 from gateway.backends.base import BackendStatus, refuse_token_parameters
 from gateway.backends.calls import CallFormat, calling
+from gateway.chunk import Chunk, TokenLogprob
 from gateway.errors import (
     BackendFailed,
     ConfigError,
@@ -28,18 +29,7 @@ from gateway.errors import (
 )
 from gateway.execution import Execution
 from gateway.tally import Tally
-from gateway.types import (
-    ChatRequest,
-    Chunk,
-    FinishReason,
-    Job,
-    Mode,
-    ModelInfo,
-    Prompt,
-    Sampling,
-    TokenLogprob,
-    Usage,
-)
+from gateway.types import ChatRequest, FinishReason, Job, Mode, ModelInfo, Prompt, Sampling, Usage
 
 _TOKEN = re.compile(r"\s*\S+\s?|\s+")
 _CREATED = 1735689600

@@ -16,12 +16,12 @@ from gateway import extensions
 from gateway.audit.attestation import deviations
 from gateway.backends.base import Backend, Generation, Starter
 from gateway.backends.scripted import ScriptedBackend
+from gateway.chunk import Chunk
 from gateway.errors import ConfigError, ContextLengthExceeded, QueueFull, Unavailable
 from gateway.execution import Execution
 from gateway.log import build_log
 from gateway.types import (
     ChatRequest,
-    Chunk,
     Decision,
     DraftSetting,
     FinishReason,

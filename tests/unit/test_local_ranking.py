@@ -6,7 +6,8 @@ import pytest
 
 from decoders.stats import DecodeStats
 from gateway.backends.local.ranking import BestAnswers, EveryAnswer
-from gateway.types import Chunk, FinishReason, Usage
+from gateway.chunk import Chunk
+from gateway.types import FinishReason, Usage
 
 
 def stats(*answers):

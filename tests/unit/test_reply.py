@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from gateway.chunk import Chunk
 from gateway.errors import BackendFailed, QueueFull, Unavailable
 from gateway.reply import Emit, Receipt, Reply
-from gateway.types import Chunk, Decision, Mode
+from gateway.types import Decision, Mode
 
 RECEIPT = Receipt(
     request_id="req_1",

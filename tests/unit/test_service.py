@@ -11,6 +11,7 @@ import pytest
 from gateway.audit.record import DecisionRecord, OutcomeRecord
 from gateway.backends.base import Backend
 from gateway.backends.scripted import ScriptedBackend
+from gateway.chunk import Chunk
 from gateway.classification.base import Classifier, Reading
 from gateway.errors import (
     AuditUnavailable,
@@ -30,7 +31,6 @@ from gateway.telemetry import Telemetry
 from gateway.types import (
     Caller,
     ChatRequest,
-    Chunk,
     FinishReason,
     Job,
     Message,

@@ -7,8 +7,9 @@ import pytest
 
 from gateway.api.render import Choice, Fold
 from gateway.api.tool_calls import ToolCallRendering, read_call
+from gateway.chunk import CallPiece, Chunk
 from gateway.reply import Receipt
-from gateway.types import CallPiece, Chunk, FinishReason, Usage
+from gateway.types import FinishReason, Usage
 from tests.records import decision_record
 
 RECEIPT = Receipt(

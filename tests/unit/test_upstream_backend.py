@@ -17,6 +17,7 @@ from gateway.backends.openai.backend import OpenAIBackend
 from gateway.backends.openai.generation import UpstreamGeneration
 from gateway.backends.openai.inspection import Finding
 from gateway.backends.openai.replica import STANDARD
+from gateway.chunk import Chunk
 from gateway.errors import (
     ArmUnavailable,
     BackendFailed,
@@ -27,7 +28,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.log import build_log
-from gateway.types import ChatRequest, Chunk, Decision, DraftSetting, Job, Message, Mode, Sampling
+from gateway.types import ChatRequest, Decision, DraftSetting, Job, Message, Mode, Sampling
 from tests.records import decision_record
 from tests.upstreams import MODEL, REPLY, ScriptedUpstream
 

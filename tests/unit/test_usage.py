@@ -1,8 +1,9 @@
 """Token counts of an answer of several choices, as the client sees them."""
 
 from gateway.api.render import Fold, usage_of
+from gateway.chunk import Chunk
 from gateway.reply import Receipt
-from gateway.types import Chunk, Decision, FinishReason, Mode, Usage
+from gateway.types import Decision, FinishReason, Mode, Usage
 
 RECEIPT = Receipt(
     request_id="req",

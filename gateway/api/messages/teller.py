@@ -10,9 +10,10 @@ import msgspec
 from gateway.api.messages.errors import message_error
 from gateway.api.render import Event, call_id
 from gateway.api.tool_calls import DemandedCall
+from gateway.chunk import CallPiece, Chunk
 from gateway.errors import GatewayError
 from gateway.reply import Receipt
-from gateway.types import CallPiece, Chunk, FinishReason, Usage
+from gateway.types import FinishReason, Usage
 
 _REASONS = {
     FinishReason.STOP: "end_turn",

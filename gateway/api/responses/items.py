@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gateway.api.render import Event, token_objects
-from gateway.types import TokenLogprob
+from gateway.chunk import TokenLogprob
 
 
 class OutputItem(Protocol):

@@ -10,9 +10,10 @@ from gateway.api.responses.items import CallItem, MessageItem, OutputItem
 from gateway.api.responses.schemas import ResponsesRequest
 from gateway.api.responses.shape import response_id, response_object
 from gateway.api.tool_calls import DemandedCall
+from gateway.chunk import CallPiece, Chunk
 from gateway.errors import GatewayError
 from gateway.reply import Receipt
-from gateway.types import CallPiece, Chunk, FinishReason, Message, ToolCall, Usage
+from gateway.types import FinishReason, Message, ToolCall, Usage
 
 Keep = Callable[[Event, Message], None]
 """Told of a response that has ended, and of what it adds to the conversation."""

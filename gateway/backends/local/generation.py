@@ -19,9 +19,10 @@ from gateway.backends.calls import CallFormat, reader_of, with_calls
 from gateway.backends.local.measured import tally_of
 from gateway.backends.local.ranking import BestAnswers, Choosing, EveryAnswer
 from gateway.backends.local.second_opinion import SOURCE, SecondOpinion
+from gateway.chunk import Chunk, Step, TokenLogprob
 from gateway.errors import BackendFailed, QueueFull, QueueTimeout
 from gateway.execution import Execution
-from gateway.types import Chunk, FinishReason, Job, Mode, Step, TokenLogprob, Usage
+from gateway.types import FinishReason, Job, Mode, Usage
 
 
 class LocalGeneration:

@@ -8,7 +8,8 @@ from typing import Protocol
 import msgspec
 
 from decoders.stats import DecodeStats
-from gateway.types import Chunk, Usage
+from gateway.chunk import Chunk
+from gateway.types import Usage
 
 
 class Choosing(Protocol):

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from gateway.backends.openai.failures import of_event
+from gateway.chunk import CallPiece, Chunk, TokenLogprob
 from gateway.errors import BackendFailed
-from gateway.types import CallPiece, ChatRequest, Chunk, FinishReason, TokenLogprob, Usage
+from gateway.types import ChatRequest, FinishReason, Usage
 
 _REASONS: Mapping[str, FinishReason] = {
     "stop": FinishReason.STOP,

@@ -17,8 +17,9 @@ from gateway.backends.openai.events import EventReader, TooLong
 from gateway.backends.openai.failures import Failed, broken, midway, of_answer
 from gateway.backends.openai.replica import STANDARD, Arm, Replica
 from gateway.backends.openai.settings import Pace
+from gateway.chunk import Chunk
 from gateway.errors import ArmUnavailable, BackendFailed, GatewayError
-from gateway.types import ChatRequest, Chunk
+from gateway.types import ChatRequest
 
 _T = TypeVar("_T")
 _DONE = b"[DONE]"

@@ -17,6 +17,7 @@ from gateway.backends.openai.call import Call
 from gateway.backends.openai.failures import midway
 from gateway.backends.openai.plan import Plan
 from gateway.backends.openai.replica import SPECULATIVE, STANDARD
+from gateway.chunk import Chunk
 from gateway.errors import (
     ArmUnavailable,
     BackendFailed,
@@ -26,7 +27,7 @@ from gateway.errors import (
     QueueFull,
 )
 from gateway.execution import Execution
-from gateway.types import Chunk, FinishReason, Job, Mode, Sampling, Usage
+from gateway.types import FinishReason, Job, Mode, Sampling, Usage
 
 _MAX_WAITING = 64
 _REPLACEMENT = "\ufffd"
