@@ -283,14 +283,14 @@ function chain(id) {
       const kinds = { verified: "good", unsigned: "warn", unchecked: "warn", changed: "bad" };
       const rows = found.links.map((link) => [
         { decisions: "decision", outcomes: "outcome" }[link.table],
+        badge(link.state, kinds[link.state]),
         h("span", { class: "mono" }, `${link.writer.slice(0, 8)} ${count(link.position)}`),
         link.key_id || "none",
-        badge(link.state, kinds[link.state]),
       ]);
       replace(
         body,
         rows.length
-          ? table("Links of the chain", [{ name: "Record" }, { name: "Writer, place" }, { name: "Key" }, { name: "State" }], rows, { hideCaption: true })
+          ? table("Links of the chain", [{ name: "Record" }, { name: "State" }, { name: "Writer, place" }, { name: "Key" }], rows, { hideCaption: true })
           : h("p", {}, "No link: the log keeps none of these records any more."),
         h("p", { class: "note" }, "That no record is missing is checked by ", h("code", {}, "draftgate decisions verify"), "."),
       );
