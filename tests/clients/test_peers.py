@@ -41,7 +41,7 @@ def run(*command: str, **options: Any) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("script", ["claude.py", "langchain.py", "lite.py", "responses.py"])
+@pytest.mark.parametrize("script", ["langchain.py", "lite.py", "messages.py", "responses.py"])
 def test_a_python_client(gateway: Any, script: str) -> None:
     python = str(Path(PLACE).absolute() / "bin" / "python")
 
