@@ -10,7 +10,7 @@ from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
 
 from gateway.api.auth import needs
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.api.policy import fit, read_as
 from gateway.grants import Scope
@@ -68,7 +68,7 @@ class ComparisonObject(msgspec.Struct, frozen=True, kw_only=True):
 @get("/policy/schema", opt=_ADMIN, operation_class=described())
 async def get_schema(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
     """The JSON Schema of a policy file, for editors."""
-    return Response(json_schema("policy"), headers={"x-request-id": request_id(request)})
+    return identified(request, json_schema("policy"))
 
 
 @post(
@@ -90,7 +90,7 @@ async def compare_policies(
     answer = ComparisonObject(
         looser=found.looser, changes=[ChangeObject.of(change) for change in found.changes]
     )
-    return Response(answer, headers={"x-request-id": request_id(request)})
+    return identified(request, answer)
 
 
 candidate_routes = (get_schema, compare_policies)

@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, FromQuery
 
 from gateway.api.auth import needs
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.archive import Archive
@@ -144,7 +144,7 @@ async def list_decisions(
         has_more=page.next_cursor is not None,
         next_cursor=page.next_cursor,
     )
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @get(
@@ -165,7 +165,7 @@ async def count_decisions(
     names = by if any(key == "by" for key, _ in pairs) else DEFAULT_BY
     found = await archive.stats(filters, grant, names, quantiles=quantiles)
     body = StatisticsObject(by=found.by, groups=found.groups, truncated=found.truncated)
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @get(
@@ -186,7 +186,7 @@ async def get_decision(
         body = DecisionObject.of(*await archive.read(decision_id, grant))
     else:
         body = DecisionObject.of(await archive.get(decision_id, grant))
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @get(
@@ -202,7 +202,7 @@ async def get_chain(
 ) -> Response[ChainObject]:
     """Whether the records of a request are what was written, as far as their links can tell."""
     body = ChainObject(id=decision_id, links=await archive.links(decision_id, grant))
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @delete(
@@ -220,9 +220,9 @@ async def erase_text(
 ) -> Response[ErasureObject]:
     """Erase the captured text of one request, for an administrator; recorded, with the reason."""
     erased = await archive.erase(decision_id, grant, reason)
-    return Response(
+    return identified(
+        request,
         ErasureObject(id=decision_id, erased=bool(erased.requests), scrubbed=erased.is_scrubbed),
-        headers={"x-request-id": request_id(request)},
     )
 
 
@@ -241,10 +241,10 @@ async def give_feedback(
     """Say what the request was about; durable when this returns."""
     body = await read_as(request, FeedbackBody)
     record = await archive.comment(decision_id, grant, body.domains, body.note)
-    return Response(
+    return identified(
+        request,
         FeedbackObject(feedback=record),
         status_code=201,
-        headers={"x-request-id": request_id(request)},
     )
 
 

@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.auth import needs
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.api.policy import read_as
 from gateway.audit.record import EvidenceEvent
@@ -65,7 +65,7 @@ async def list_evidence(
 ) -> Response[EvidenceList]:
     """All cells."""
     body = EvidenceList(data=readings(watch.states, watch.last_events))
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @get("/evidence/{cell:str}", opt=_ADMIN, operation_class=described())
@@ -80,7 +80,7 @@ async def get_evidence(
         trail=state.trail.points,
         events=events,
     )
-    return Response(body, headers={"x-request-id": request_id(request)})
+    return identified(request, body)
 
 
 @post(
@@ -98,9 +98,9 @@ async def clear_evidence(
     """Take the alarm of a cell for settled; durable when this returns."""
     body = await read_as(request, ClearBody)
     event = await watch.clear(cell, by=caller.id, reason=body.reason)
-    return Response(
+    return identified(
+        request,
         ClearingObject(id=event.cell.id, event=event),
-        headers={"x-request-id": request_id(request)},
     )
 
 

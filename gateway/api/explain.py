@@ -9,7 +9,8 @@ from litestar import Request, Response, post
 from litestar.di import NamedDependency
 
 from gateway.api.bodies import converter
-from gateway.api.headers import request_id, requested_mode, visible
+from gateway.api.headers import requested_mode, visible
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.api.policy import fit, read_as
 from gateway.errors import InvalidRequest
@@ -57,9 +58,9 @@ async def explain_decision(
         # Its tests are not asked: what a draft of a policy decides is what one wants to know first.
         candidate = await fit(lambda: keeper.read(text))
     verdict = await gateway.explain(asked, grant.caller, candidate)
-    return Response(
+    return identified(
+        request,
         Explanation(decision=verdict.decision, signals=verdict.signals),
-        headers={"x-request-id": request_id(request)},
     )
 
 

@@ -6,7 +6,7 @@ from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
 from gateway.api.auth import needs
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.grants import Scope
 from gateway.service import Gateway
@@ -15,7 +15,7 @@ from gateway.service import Gateway
 @get("/healthz", operation_class=described())
 async def healthz(request: Request[Any, Any, Any]) -> Response[dict[str, str]]:
     """Whether the process answers at all."""
-    return Response({"status": "ok"}, headers={"x-request-id": request_id(request)})
+    return identified(request, {"status": "ok"})
 
 
 @get("/readyz", operation_class=described(errors=dict))
@@ -30,10 +30,10 @@ async def readyz(
         "warnings": status.warnings,
         "backends": status.backends,
     }
-    return Response(
+    return identified(
+        request,
         body,
         status_code=200 if status.ready else 503,
-        headers={"x-request-id": request_id(request)},
     )
 
 

@@ -8,7 +8,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from gateway.api.auth import needs
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.errors import ModelNotFound, cut
 from gateway.grants import Grant
@@ -42,7 +42,7 @@ async def list_models(
     """The models served, as far as the key may use them."""
     usable = [model for model in gateway.models() if grant.may_use(model.id)]
     models = ModelList(data=[_object(model) for model in usable])
-    return Response(models, headers={"x-request-id": request_id(request)})
+    return identified(request, models)
 
 
 @get("/models/{model_id:path}", opt=needs(), operation_class=described())
@@ -56,7 +56,7 @@ async def get_model(
     wanted = model_id.lstrip("/")
     for model in gateway.models():
         if model.id in (wanted, model_id) and grant.may_use(model.id):
-            return Response(_object(model), headers={"x-request-id": request_id(request)})
+            return identified(request, _object(model))
     raise ModelNotFound(f"The model {cut(wanted)!r} does not exist.", param="model")
 
 

@@ -13,7 +13,7 @@ from litestar.params import FromPath
 
 from gateway.api.auth import needs
 from gateway.api.body import decode, invalid
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.openapi import described
 from gateway.assurance import Guarantee
 from gateway.audit.record import PolicyChange
@@ -132,7 +132,7 @@ async def list_versions(
     """The last hundred changes, newest first."""
     changes = await keeper.changes()
     active = keeper.active.current.hash
-    return _answer(request, VersionList(data=[_version(change, active) for change in changes]))
+    return identified(request, VersionList(data=[_version(change, active) for change in changes]))
 
 
 @get(
@@ -148,7 +148,7 @@ async def get_version(
     """One version with its texts."""
     change = await keeper.version(_hash(policy_hash))
     found = _version(change, keeper.active.current.hash)
-    return _answer(request, msgspec.structs.replace(found, files=dict(change.files)))
+    return identified(request, msgspec.structs.replace(found, files=dict(change.files)))
 
 
 @post(
@@ -166,8 +166,8 @@ async def validate_policy(
         policy = await keeper.check(msgspec.structs.asdict(body))
     except ConfigError as error:
         problems = [_problem(problem) for problem in error.problems]
-        return _answer(request, Validation(valid=False, problems=problems))
-    return _answer(request, Validation(valid=True, hash=policy.hash))
+        return identified(request, Validation(valid=False, problems=problems))
+    return identified(request, Validation(valid=True, hash=policy.hash))
 
 
 @put("/policy", opt=_ADMIN, operation_class=described(ChangeBody))
@@ -257,7 +257,7 @@ def _policy(
         bans=gateway.guarantees(policy),
         warning=keeper.active.warning,
     )
-    return _answer(request, body, etag=f'"{policy.hash}"')
+    return identified(request, body, etag=f'"{policy.hash}"')
 
 
 def _version(change: PolicyChange, active: str) -> VersionObject:
@@ -275,7 +275,3 @@ def _version(change: PolicyChange, active: str) -> VersionObject:
 def _problem(problem: Problem) -> ProblemObject:
     file = problem.path.rsplit("/", 1)[-1]
     return ProblemObject(problem.message, file, problem.line, problem.column, problem.hint)
-
-
-def _answer(request: Request[Any, Any, Any], body: T, **headers: str) -> Response[T]:
-    return Response(body, headers={"x-request-id": request_id(request), **headers})

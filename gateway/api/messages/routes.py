@@ -11,7 +11,7 @@ from litestar.di import NamedDependency
 from gateway.api.answer import answer, read
 from gateway.api.auth import found_grant
 from gateway.api.errors import error_handler
-from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.messages.answers import MessageEvent, MessageObject, TokenCount
 from gateway.api.messages.errors import MessageErrorBody, message_error
 from gateway.api.messages.requests import NAMES, count_request, message_request
@@ -62,7 +62,7 @@ async def count_message_tokens(
     found_grant(request).require_model(asked.model)
     with naming(NAMES):
         count = await gateway.count(asked)
-    return Response(TokenCount(count), headers={"x-request-id": request_id(request)})
+    return identified(request, TokenCount(count))
 
 
 def message_routes(log: Log) -> Router:

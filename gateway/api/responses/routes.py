@@ -13,6 +13,7 @@ from litestar.params import FromPath
 from gateway.api.answer import answer, read
 from gateway.api.auth import needs
 from gateway.api.headers import request_id
+from gateway.api.identified import identified
 from gateway.api.naming import naming
 from gateway.api.openapi import described
 from gateway.api.render import Event
@@ -96,7 +97,7 @@ async def delete_response(
     """Forget a response of the same caller."""
     kept.remove(caller.id, response_id)
     gone = DeletedResponse(response_id, "response", True)
-    return Response(gone, headers={"x-request-id": request_id(request)})
+    return identified(request, gone)
 
 
 def _dialect(asked: AskedResponse, keep: Keep) -> Told:
