@@ -24,7 +24,7 @@ def describe(device: str) -> dict[str, Any]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "transformers": transformers.__version__,
     }
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.arms import modes
 from benchmarks.environment import describe
+from benchmarks.keeping import keep
 from benchmarks.prompts import read
 from benchmarks.runs import SPECULATIVE, STANDARD
 from benchmarks.throughput import decode_all, mixture, tasks_of
@@ -87,8 +88,7 @@ def main() -> int:
     try:
         for cost in _measure(loaded, options):
             report["costs"].append(asdict(cost))
-            RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-            RESULTS.with_suffix(".md").write_text(table(report) + "\n", encoding="utf-8")
+            keep(RESULTS, report, table(report))
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: these are the settings that were measured")
     except ValueError as error:
@@ -121,11 +121,7 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def _measure(loaded: LoadedModel, options: argparse.Namespace) -> Iterator[Cost]:
-    pieces = (
-        loaded.tokenizer.token_bytes(i).decode(errors="replace")
-        for i in range(loaded.model.vocab_size)
-    )
-    meter = _Timed(LawMeter(hedge_ids(pieces)))
+    meter = _Timed(LawMeter(hedge_ids(loaded.pieces)))
     # Short ones: a prefill measures nothing, and would hide what a step takes.
     short = [prompt for prompt in read(PROMPTS) if len(prompt.turns[0]) < SHORT]
     prompts = mixture(short, options.requests)

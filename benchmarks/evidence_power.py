@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from benchmarks.keeping import keep
 from decoders.draft import Dense, Draft
 from decoders.evidence import ALTERNATIVES
 from decoders.meter import TAIL, LawMeter
@@ -265,12 +266,7 @@ def main() -> None:
     ):
         course = follow(decoder, runs=runs, tokens=tokens, alpha=options.alpha, seed=seed)
         results[kind].append(course)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        text = msgspec.json.format(msgspec.json.encode(results), indent=1).decode()
-        options.out.write_text(text + "\n", encoding="utf-8")
-        options.out.with_suffix(".md").write_text(
-            "\n".join(table(results)) + "\n", encoding="utf-8"
-        )
+        keep(options.out, results, "\n".join(table(results)))
     print(options.out.read_text() if options.json else "\n".join(table(results)))
 
 

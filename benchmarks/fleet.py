@@ -24,6 +24,7 @@ from rich.progress import Progress
 
 from benchmarks import curves
 from benchmarks.curves import SPECULATIVE, STANDARD, Curve, CurveError
+from benchmarks.keeping import keep
 from benchmarks.queueing import Arm, Kind, Traffic, simulate
 
 _FOLDER = Path(__file__).parent / "results"
@@ -289,12 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it from the command line; gives the exit status."""
     options = _arguments(arguments)
     results = run(Fleet(options.curves, options.slots, options.queue), options)
-    text = msgspec.json.format(msgspec.json.encode(results), indent=1).decode() + "\n"
-    report = "\n".join(tables(results)) + "\n"
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(text, encoding="utf-8")
-    options.out.with_suffix(".md").write_text(report, encoding="utf-8")
-    print(text if options.json else report, end="")
+    report = "\n".join(tables(results))
+    keep(options.out, results, report)
+    print(options.out.read_text(encoding="utf-8") if options.json else report + "\n", end="")
     return 0
 
 

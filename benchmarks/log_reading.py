@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.audit_log import KEYS, decision, outcome
+from benchmarks.keeping import keep
 from gateway.audit.filters import Filters
 from gateway.audit.holdings import open_holdings
 from gateway.audit.query import DecisionReader
@@ -47,8 +48,7 @@ def main() -> int:
     from benchmarks.environment import describe
 
     report = {"environment": describe("cpu"), "requests": options.requests, "seconds": found}
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    RESULTS.with_suffix(".md").write_text(table(report) + "\n", encoding="utf-8")
+    keep(RESULTS, report, table(report))
     print(json.dumps(report) if options.json else table(report))
     return 0
 

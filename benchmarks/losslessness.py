@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from benchmarks.keeping import keep
 from benchmarks.prompts import PromptError, read
 from decoders.drafts.base import DraftSource
 from decoders.drafts.model import ModelDraftSource
@@ -138,11 +139,11 @@ def main() -> None:
                 )
                 while _wants_more(found, options.tokens):
                     bench.wave(found)
-                    _write(options.out, results)
+                    keep(options.out, results, "\n".join(table(results)))
                     progress.update(bar, completed=found.tally.num_tokens)
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on from here")
-    _write(options.out, results)
+    keep(options.out, results, "\n".join(table(results)))
     report = options.out.read_text() if options.json else "\n".join(table(results))
     print(report)
 
@@ -203,9 +204,8 @@ class _Bench:
         self._prompts = prompts
         self._settings = settings
         self._tokenizer = loaded.tokenizer
-        ids = range(loaded.model.vocab_size)
-        pieces = (loaded.tokenizer.token_bytes(i).decode(errors="replace") for i in ids)
-        self._engine = Engine(loaded.model, loaded.tokenizer, meter=LawMeter(hedge_ids(pieces)))
+        meter = LawMeter(hedge_ids(loaded.pieces))
+        self._engine = Engine(loaded.model, loaded.tokenizer, meter=meter)
         self._source = self._make_source(loaded)
 
     def wave(self, found: Found) -> None:
@@ -256,18 +256,6 @@ class _Bench:
             num_layers=self._settings.draft_layers,
         )
         return ModelDraftSource(draft.model)
-
-
-def _write(path: Path, results: Results) -> None:
-    """Whole or not at all: an interrupted write must not lose what was measured before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for target, text in (
-        (path, msgspec.json.format(msgspec.json.encode(results), indent=1).decode() + "\n"),
-        (path.with_suffix(".md"), "\n".join(table(results)) + "\n"),
-    ):
-        part = target.with_name(target.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
 
 
 def table(results: Results) -> Iterator[str]:

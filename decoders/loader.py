@@ -66,6 +66,12 @@ class LoadedModel:
     weights: str
     """Hash of the weights alone, the same in float32 and bfloat16."""
 
+    @property
+    def pieces(self) -> list[str]:
+        """The text of each token id, bytes that are no text replaced."""
+        ids = range(self.model.vocab_size)
+        return [self.tokenizer.token_bytes(i).decode(errors="replace") for i in ids]
+
 
 def load(
     spec: str,

@@ -118,7 +118,7 @@ class LocalBackend:
                 timed=cost_model not in ("off", False),
             )
             self._probe = find_probe(probe, self._loaded)
-            pieces = _pieces(self._loaded)
+            pieces = self._loaded.pieces
             self._engine = Engine(
                 self._loaded.model,
                 self._loaded.tokenizer,
@@ -352,13 +352,6 @@ def _meter(evidence: str | bool, pieces: Sequence[str]) -> Meter:
     if evidence not in ("on", "off", True, False):
         raise ValueError(f"evidence is {evidence!r}; give on or off")
     return LawMeter(hedge_ids(pieces)) if evidence in ("on", True) else NoMeter()
-
-
-def _pieces(loaded: LoadedModel) -> list[str]:
-    token_ids = range(loaded.model.vocab_size)
-    return [
-        loaded.tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids
-    ]
 
 
 def _params(request: ChatRequest, sampling: Sampling, answer: int) -> SamplingParams:
