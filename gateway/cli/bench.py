@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -12,7 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from gateway.backends.base import Checker
 from gateway.cli.experiment import (
     INTERRUPTED,
     Names,
@@ -25,14 +23,14 @@ from gateway.cli.experiment import (
     show,
     write_report,
 )
-from gateway.cli.local import load_local
+from gateway.cli.local import experimenting
 from gateway.cli.progress import count_progress
 from gateway.errors import ConfigError, Problem
 from gateway.experiments import bench_report
 from gateway.experiments.arms import Drafting, arms, standard_arm
 from gateway.experiments.askers import AS_DECIDED, Asker, EngineAsker, GatewayAsker, first_model
 from gateway.experiments.bench import Bench, Load, summed_up, sweep
-from gateway.experiments.decoding import refuse_others, refuse_unfit
+from gateway.experiments.decoding import refuse_others
 from gateway.experiments.journal import Journal, open_journal
 from gateway.experiments.prompts import Prompt, digest, in_turn, read_prompts
 from gateway.types import Mode, Sampling
@@ -206,16 +204,9 @@ async def _measure(
         return
     drafted = [Mode(mode) for mode in settings.modes if mode != Mode.STANDARD]
     chosen = arms(drafted, ("coupled",), settings.drafting) if drafted else (standard_arm(),)
-    backend = await asyncio.to_thread(load_local, settings.engine)
-    try:
-        if isinstance(backend, Checker):
-            for arm in chosen:
-                backend.check(arm.decision)
-        await refuse_unfit(backend, prompts, journal.rows)
+    async with experimenting(settings.engine, chosen, prompts, journal.rows) as backend:
         model = backend.models[0].fingerprint
         await _sweep(journal, settings, EngineAsker(backend, chosen), model, prompts, missing)
-    finally:
-        await backend.aclose()
 
 
 async def _sweep(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -12,7 +11,6 @@ import click
 import msgspec
 
 from gateway import extensions
-from gateway.backends.base import Checker
 from gateway.cli.experiment import (
     INTERRUPTED,
     Names,
@@ -26,12 +24,12 @@ from gateway.cli.experiment import (
     temperature_option,
     write_report,
 )
-from gateway.cli.local import load_local
+from gateway.cli.local import experimenting
 from gateway.cli.progress import count_progress
 from gateway.experiments import compare_report
 from gateway.experiments.arms import Arm, Drafting, arms
 from gateway.experiments.compare import Options, plan, summarize
-from gateway.experiments.decoding import Answer, Task, answers, refuse_unfit
+from gateway.experiments.decoding import Answer, Task, answers
 from gateway.experiments.journal import Journal, open_journal
 from gateway.experiments.prompts import Prompt, digest, in_turn, read_prompts
 from gateway.types import Mode
@@ -164,17 +162,11 @@ async def _decode(
     if not missing:
         return
     # Every draft is tried: what is asked is what drafts do to texts, not whether they pay.
-    backend = await asyncio.to_thread(load_local, {**engine, "cost_model": "off", "probe": "off"})
-    try:
-        if isinstance(backend, Checker):
-            for arm in chosen:
-                backend.check(arm.decision)
-        await refuse_unfit(backend, prompts, journal.rows)
+    options = {**engine, "cost_model": "off", "probe": "off"}
+    async with experimenting(options, chosen, prompts, journal.rows) as backend:
         with count_progress("Answers") as progress:
             progress(len(journal.rows), len(tasks))
             async with aclosing(answers(backend, missing, concurrency=concurrency)) as found:
                 async for answer in found:
                     journal.add(answer)
                     progress(len(journal.rows), len(tasks))
-    finally:
-        await backend.aclose()

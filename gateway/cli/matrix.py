@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -12,7 +11,6 @@ import click
 import msgspec
 
 from gateway import config, extensions
-from gateway.backends.base import Checker
 from gateway.cli.experiment import (
     INTERRUPTED,
     engine_options,
@@ -25,14 +23,13 @@ from gateway.cli.experiment import (
     write_report,
 )
 from gateway.cli.files import replace
-from gateway.cli.local import load_local
+from gateway.cli.local import experimenting
 from gateway.cli.policy.chosen import chosen_policy
 from gateway.cli.progress import count_progress
 from gateway.cli.signals import SignalReader
 from gateway.errors import ConfigError, InvalidRequest
 from gateway.experiments import matrix_report
 from gateway.experiments.arms import Arm, Drafting, arms
-from gateway.experiments.decoding import refuse_unfit
 from gateway.experiments.journal import Journal, open_journal
 from gateway.experiments.matrix import measured
 from gateway.experiments.matrix_report import Matrix
@@ -176,24 +173,18 @@ async def _measure(
     engine: Mapping[str, Any],
     work: Work,
 ) -> None:
-    there = {block.key for block in journal.rows}
-    missing = [block for block in todo if block.key not in there]
+    done = {block.key for block in journal.rows}
+    missing = [block for block in todo if block.key not in done]
     if not missing:
         return
-    backend = await asyncio.to_thread(load_local, {**engine, "probe": "off"})
-    try:
-        if isinstance(backend, Checker):
-            for arm in chosen:
-                backend.check(arm.decision)
-        await refuse_unfit(backend, prompts, [a for row in journal.rows for a in row.answers])
+    there = [answer for row in journal.rows for answer in row.answers]
+    async with experimenting({**engine, "probe": "off"}, chosen, prompts, there) as backend:
         with count_progress("Blocks") as progress:
             progress(len(journal.rows), len(todo))
             async with aclosing(timed(backend, missing, work)) as found:
                 async for block in found:
                     journal.add(block)
                     progress(len(journal.rows), len(todo))
-    finally:
-        await backend.aclose()
 
 
 def _with_policy(

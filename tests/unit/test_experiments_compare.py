@@ -372,7 +372,7 @@ def test_the_command_writes_its_results_and_goes_on_where_it_was_stopped(
 def test_wrong_options_are_refused_before_a_model_is_loaded(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "load_local", None)
+    monkeypatch.setattr(command, "experimenting", None)
     for line, message in (
         (("--temperature", "0,3"), "numbers from 0 to 2"),
         (("--mode", "fast"), "give some of standard"),
